@@ -1,0 +1,109 @@
+/* Collectives among the ranks of one group.  Implemented by bridge/comm/<name>,
+ * handed in by cli/.
+ *
+ * Rules for all functions of the table
+ *   threads   one group handle is used by one thread at a time
+ *   order     all members call the same collectives in the same order
+ *   blocking  everything may block; every wait watches the abort word and the
+ *             deadline, and returns DYT_ERR_PEER (naming the rank) within
+ *             100 ms of an abort, DYT_ERR_TIMEOUT after the deadline
+ *   bits      a reduction gives the same bits on all members and on
+ *             repetition; with DYTI_GROUP_CAP_RANK_ORDER the sum is taken in
+ *             member order: ((x0 + x1) + x2) + …
+ *   buffers   borrowed for the call; in and out may be the same pointer where
+ *             the comment says so, and never overlap otherwise
+ */
+#ifndef DYTI_OPS_GROUP_H
+#define DYTI_OPS_GROUP_H
+
+#include "base/error.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define DYTI_GROUP_CAP_RANK_ORDER 1u
+
+/* The one abort word that every wait watches, in memory shared by all ranks:
+ * 0 = go on, otherwise (rank + 1) << 32 | (uint32_t)-status. */
+struct dyti_abort_word {
+    _Atomic uint64_t value;
+};
+
+static inline uint64_t dyti_abort_pack(uint32_t rank, enum dyt_status status)
+{
+    return ((uint64_t)rank + 1) << 32 | (uint32_t)(-(int)status);
+}
+
+enum dyti_reduce { DYTI_SUM_F32, DYTI_SUM_F64, DYTI_MAX_F32, DYTI_MAX_U64 };
+
+struct dyti_group_params {
+    uint32_t struct_size;
+    const char *name;      /* "tp", "dp", …: for messages; borrowed until close */
+    uint32_t rank, size;   /* member number and count */
+    const uint32_t *world_rank; /* [size] of each member, for messages; copied */
+    void *shared;          /* the group's region, the same memory for all */
+    uint64_t shared_bytes; /* >= region_bytes(size) */
+    struct dyti_abort_word *abort; /* borrowed until close */
+    int64_t timeout_ns;    /* of one wait; <= 0: none */
+    bool oversubscribed;   /* more ranks than cores: sleep at once, never spin */
+};
+
+/* One message of an exchange. */
+struct dyti_p2p {
+    uint32_t peer; /* member number */
+    bool is_send;
+    void *buf; /* read only if is_send */
+    uint64_t size_bytes;
+};
+
+struct dyti_group_traffic { /* bytes this member wrote for and read from others */
+    uint64_t sent_bytes, received_bytes, calls;
+};
+
+struct dyti_group_ops {
+    uint32_t struct_size;
+    const char *name; /* "shm", "gloo", … */
+    uint64_t caps;    /* DYTI_GROUP_CAP_* */
+
+    /* Bytes of shared memory that a group of `size` needs; 0 = none.  The
+     * memory is zero before the first member opens it. */
+    uint64_t (*region_bytes)(uint32_t size);
+    /* Collective over the members. */
+    enum dyt_status (*open)(const struct dyti_group_params *params,
+                            void **out_self);
+    void (*close)(void *self); /* not collective, cannot fail */
+
+    enum dyt_status (*barrier)(void *self);
+    enum dyt_status (*broadcast)(void *self, void *buf, uint64_t size_bytes,
+                                 uint32_t root);
+    /* out: members' inputs in order; counts_bytes[m] from member m.  `in` may
+     * be this member's place in `out`. */
+    enum dyt_status (*all_gather)(void *self, const void *in, void *out,
+                                  const uint64_t *counts_bytes);
+    /* in: [sum of counts] elements; out: this member's counts[rank] elements
+     * of the reduction.  `out` may be this member's place in `in`. */
+    enum dyt_status (*reduce_scatter)(void *self, const void *in, void *out,
+                                      const uint64_t *counts,
+                                      enum dyti_reduce op);
+    enum dyt_status (*all_reduce)(void *self, void *buf, uint64_t count,
+                                  enum dyti_reduce op);
+    /* All messages make progress together, so that a cycle of sends and
+     * receives cannot deadlock.  Messages of one ordered pair arrive in
+     * order, and sizes must match on both sides. */
+    enum dyt_status (*exchange)(void *self, const struct dyti_p2p *message,
+                                size_t count);
+
+    void (*traffic)(void *self, struct dyti_group_traffic *out_traffic);
+};
+
+/* A group as rooms get it: the table and its handle.  ops == NULL or size 1:
+ * alone, nothing to do. */
+struct dyti_group {
+    const struct dyti_group_ops *ops;
+    void *self;
+    uint32_t rank, size;
+};
+
+#endif /* DYTI_OPS_GROUP_H */
