@@ -1,0 +1,71 @@
+/* The fast table of the host device: its handle, and what stands where. */
+#include "device/host/kernels.h"
+#include "device/host/host.h"
+#include "device/host/isa.h"
+#include "device/host/reference/reference.h"
+
+#include <stdlib.h>
+
+static enum dyt_status host_open(const struct dyti_kernel_params *params,
+                                 void **out_self)
+{
+    struct host *host = NULL;
+    enum host_isa isa = HOST_SCALAR;
+    enum dyt_status st = DYT_OK;
+
+    st = dyti_host_isa_find(params != NULL ? params->isa : NULL, &isa);
+    if (st != DYT_OK) {
+        DYTI_NOTE("opening the host kernels");
+        return st;
+    }
+    host = calloc(1, sizeof(*host));
+    if (host == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "handle of the host kernels");
+    }
+    host->isa = isa;
+    host->pool = params != NULL ? params->pool : NULL;
+    *out_self = host;
+    return DYT_OK;
+}
+
+static void host_close(void *self)
+{
+    free(self);
+}
+
+static const char *host_isa(void *self)
+{
+    return dyti_host_isa_name(((struct host *)self)->isa);
+}
+
+const struct dyti_kernel_ops dyti_kernels_host = {
+    .struct_size = sizeof(struct dyti_kernel_ops),
+    .name = "host",
+    .open = host_open,
+    .close = host_close,
+    .isa = host_isa,
+    .gemm = dyti_reference_gemm,
+    .rmsnorm = dyti_reference_rmsnorm,
+    .rmsnorm_back = dyti_reference_rmsnorm_back,
+    .headnorm = dyti_reference_headnorm,
+    .headnorm_back = dyti_reference_headnorm_back,
+    .add_bias = dyti_reference_add_bias,
+    .bias_back = dyti_reference_bias_back,
+    .rope = dyti_reference_rope,
+    .swiglu = dyti_reference_swiglu,
+    .swiglu_back = dyti_reference_swiglu_back,
+    .embed = dyti_reference_embed,
+    .embed_back = dyti_reference_embed_back,
+    .attention_paged = dyti_reference_attention_paged,
+    .attention = dyti_reference_attention,
+    .attention_back = dyti_reference_attention_back,
+    .row_max = dyti_reference_row_max,
+    .row_sums = dyti_reference_row_sums,
+    .xent_back = dyti_reference_xent_back,
+    .add = dyti_reference_add,
+    .scale = dyti_reference_scale,
+    .sum_squares = dyti_reference_sum_squares,
+    .adamw = dyti_reference_adamw,
+    .copy = dyti_reference_copy,
+    .hash = dyti_reference_hash,
+};
