@@ -1,0 +1,267 @@
+/* Messages between two members, through one ring per ordered pair.  All
+ * messages of a call make progress together: what cannot go on waits for the
+ * bell, which a peer rings when it fills or drains a ring of ours. */
+#include "comm/shm/shm_group.h"
+
+#include <string.h>
+
+#define HEADER_BYTES sizeof(uint64_t) /* the payload's size */
+
+static uint64_t min_u64(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void ring_bell(struct dyti_shm_group *group, uint32_t peer)
+{
+    struct dyti_shm_member *member = &group->member[peer];
+
+    (void)atomic_fetch_add(&member->bell, 1);
+    dyti_shm_wake(&member->bell, &member->asleep);
+}
+
+/* Copy between linear bytes and a ring that wraps. */
+static void ring_write(struct dyti_shm_ring *ring, uint64_t ring_bytes,
+                       uint64_t at, const void *from, uint64_t bytes)
+{
+    uint64_t start = at % ring_bytes;
+    uint64_t first = min_u64(bytes, ring_bytes - start);
+
+    memcpy(ring->data + start, from, first);
+    memcpy(ring->data, (const unsigned char *)from + first, bytes - first);
+}
+
+static void ring_read(const struct dyti_shm_ring *ring, uint64_t ring_bytes,
+                      uint64_t at, void *to, uint64_t bytes)
+{
+    uint64_t start = at % ring_bytes;
+    uint64_t first = min_u64(bytes, ring_bytes - start);
+
+    memcpy(to, ring->data + start, first);
+    memcpy((unsigned char *)to + first, ring->data, bytes - first);
+}
+
+/* The next message at or after `from` with this peer and direction. */
+static size_t next_message(const struct dyti_p2p *message, size_t count,
+                           size_t from, uint32_t peer, bool is_send)
+{
+    while (from < count &&
+           (message[from].peer != peer || message[from].is_send != is_send)) {
+        from++;
+    }
+    return from;
+}
+
+/* As much of the messages to one peer as its ring takes.  true: moved on. */
+static bool send_some(struct dyti_shm_group *group,
+                      const struct dyti_p2p *message, size_t count,
+                      uint32_t peer)
+{
+    struct dyti_shm_cursor *cursor = &group->send[peer];
+    struct dyti_shm_ring *ring = dyti_shm_ring(group, group->rank, peer);
+    uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+    uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_acquire);
+    uint64_t start = head;
+
+    while (cursor->message < count) {
+        const struct dyti_p2p *now = &message[cursor->message];
+        uint64_t room = group->ring_bytes - (head - tail), bytes;
+
+        if (cursor->offset == 0) {
+            if (room < HEADER_BYTES) {
+                break;
+            }
+            ring_write(ring, group->ring_bytes, head, &now->size_bytes,
+                       HEADER_BYTES);
+            head += HEADER_BYTES;
+            room -= HEADER_BYTES;
+            cursor->offset = HEADER_BYTES;
+        }
+        bytes = min_u64(now->size_bytes + HEADER_BYTES - cursor->offset, room);
+        if (bytes > 0) {
+            ring_write(ring, group->ring_bytes, head,
+                       (const unsigned char *)now->buf +
+                           (cursor->offset - HEADER_BYTES),
+                       bytes);
+            head += bytes;
+            cursor->offset += bytes;
+            group->traffic.sent_bytes += bytes;
+        }
+        if (cursor->offset < now->size_bytes + HEADER_BYTES) {
+            break;
+        }
+        cursor->message =
+            next_message(message, count, cursor->message + 1, peer, true);
+        cursor->offset = 0;
+    }
+    if (head == start) {
+        return false;
+    }
+    atomic_store_explicit(&ring->head, head, memory_order_release);
+    ring_bell(group, peer);
+    return true;
+}
+
+static enum dyt_status wrong_size(struct dyti_shm_group *group, uint32_t peer,
+                                  uint64_t sent, uint64_t wanted)
+{
+    group->broken = DYT_ERR_INVALID;
+    return DYTI_FAIL(DYT_ERR_INVALID,
+                     "group %s: rank %u sends a message of %llu bytes, rank %u "
+                     "waits for one of %llu",
+                     group->name, group->world_rank[peer],
+                     (unsigned long long)sent, group->world_rank[group->rank],
+                     (unsigned long long)wanted);
+}
+
+/* As much of the messages from one peer as has come. */
+static enum dyt_status receive_some(struct dyti_shm_group *group,
+                                    const struct dyti_p2p *message,
+                                    size_t count, uint32_t peer,
+                                    bool *out_moved)
+{
+    struct dyti_shm_cursor *cursor = &group->recv[peer];
+    struct dyti_shm_ring *ring = dyti_shm_ring(group, peer, group->rank);
+    uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_relaxed);
+    uint64_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
+    uint64_t start = tail;
+
+    while (cursor->message < count) {
+        const struct dyti_p2p *now = &message[cursor->message];
+        uint64_t have = head - tail, bytes;
+
+        if (cursor->offset == 0) {
+            if (have < HEADER_BYTES) {
+                break;
+            }
+            ring_read(ring, group->ring_bytes, tail, &cursor->header,
+                      HEADER_BYTES);
+            if (cursor->header != now->size_bytes) {
+                return wrong_size(group, peer, cursor->header,
+                                  now->size_bytes);
+            }
+            tail += HEADER_BYTES;
+            have -= HEADER_BYTES;
+            cursor->offset = HEADER_BYTES;
+        }
+        bytes = min_u64(now->size_bytes + HEADER_BYTES - cursor->offset, have);
+        if (bytes > 0) {
+            ring_read(ring, group->ring_bytes, tail,
+                      (unsigned char *)now->buf +
+                          (cursor->offset - HEADER_BYTES),
+                      bytes);
+            tail += bytes;
+            cursor->offset += bytes;
+            group->traffic.received_bytes += bytes;
+        }
+        if (cursor->offset < now->size_bytes + HEADER_BYTES) {
+            break;
+        }
+        cursor->message =
+            next_message(message, count, cursor->message + 1, peer, false);
+        cursor->offset = 0;
+    }
+    *out_moved = tail != start;
+    if (tail != start) {
+        atomic_store_explicit(&ring->tail, tail, memory_order_release);
+        ring_bell(group, peer);
+    }
+    return DYT_OK;
+}
+
+/* One pass over all peers. */
+static enum dyt_status progress(struct dyti_shm_group *group,
+                                const struct dyti_p2p *message, size_t count,
+                                bool *out_moved, bool *out_done)
+{
+    bool moved = false, done = true;
+
+    for (uint32_t peer = 0; peer < group->size; peer++) {
+        bool received = false;
+
+        if (group->send[peer].message < count) {
+            moved |= send_some(group, message, count, peer);
+            done &= group->send[peer].message >= count;
+        }
+        if (group->recv[peer].message < count) {
+            enum dyt_status st =
+                receive_some(group, message, count, peer, &received);
+
+            if (st != DYT_OK) {
+                return st;
+            }
+            moved |= received;
+            done &= group->recv[peer].message >= count;
+        }
+    }
+    *out_moved = moved;
+    *out_done = done;
+    return DYT_OK;
+}
+
+static enum dyt_status start(struct dyti_shm_group *group,
+                             const struct dyti_p2p *message, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (message[i].peer >= group->size) {
+            return DYTI_FAIL(DYT_ERR_INVALID,
+                             "group %s: message %zu is for member %u of %u",
+                             group->name, i, message[i].peer, group->size);
+        }
+    }
+    for (uint32_t peer = 0; peer < group->size; peer++) {
+        group->send[peer] = (struct dyti_shm_cursor){
+            .message = next_message(message, count, 0, peer, true)};
+        group->recv[peer] = (struct dyti_shm_cursor){
+            .message = next_message(message, count, 0, peer, false)};
+    }
+    return DYT_OK;
+}
+
+/* The first peer that has not sent or taken what it should. */
+static void note_peer(const struct dyti_shm_group *group, size_t count)
+{
+    for (uint32_t i = 0; i < group->size; i++) {
+        if (group->recv[i].message < count || group->send[i].message < count) {
+            DYTI_NOTE("%s rank %u",
+                      group->recv[i].message < count ? "receiving from"
+                                                     : "sending to",
+                      group->world_rank[i]);
+            return;
+        }
+    }
+}
+
+enum dyt_status dyti_shm_exchange(void *self, const struct dyti_p2p *message,
+                                  size_t count)
+{
+    struct dyti_shm_group *group = self;
+    struct dyti_shm_member *me = &group->member[group->rank];
+    struct dyti_shm_patience patience = {0};
+    enum dyt_status st = dyti_shm_enter(group);
+    bool done = false;
+
+    if (st == DYT_OK) {
+        st = start(group, message, count);
+    }
+    while (st == DYT_OK && !done) {
+        /* Read before looking: a ring that changes afterwards rings it. */
+        uint32_t bell = atomic_load(&me->bell);
+        bool moved = false;
+
+        st = progress(group, message, count, &moved, &done);
+        if (st != DYT_OK || done) {
+            break;
+        }
+        if (moved) {
+            patience = (struct dyti_shm_patience){0};
+        } else {
+            st = dyti_shm_wait_word(group, &patience, &me->bell, bell,
+                                    &me->asleep);
+            if (st != DYT_OK) {
+                note_peer(group, count);
+            }
+        }
+    }
+    return st;
+}

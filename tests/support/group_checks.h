@@ -1,0 +1,411 @@
+/* The checks of the group contract, for ranks as threads (tests/contract) and
+ * as processes (tests/dist).  A row per backend. */
+#ifndef DYT_GROUP_CHECKS_H
+#define DYT_GROUP_CHECKS_H
+
+#include "dyt_ranks.h"
+
+#include "base/rng.h"
+#include "comm/shm/shm.h"
+
+static const struct dyti_group_ops *const group_backends[] = {&dyti_group_shm};
+
+struct group_fixture {
+    const struct dyti_group_ops *ops;
+    uint64_t region_bytes;
+    void *region;
+    struct dyti_abort_word *abort;
+    _Atomic uint32_t *arrived; /* for tests of their own */
+};
+
+typedef void (*group_check_fn)(struct dyt_rank *me,
+                               const struct group_fixture *fixture);
+
+struct group_call {
+    struct group_fixture fixture;
+    group_check_fn check;
+};
+
+static inline void group_body(struct dyt_rank *me)
+{
+    const struct group_call *call = me->arg;
+
+    call->check(me, &call->fixture);
+}
+
+/* Every backend, alone and with a few sizes. */
+static inline void group_each(enum dyt_ranks_kind kind, group_check_fn check)
+{
+    static const uint32_t sizes[] = {1, 2, 3, 4, 7};
+
+    for (size_t b = 0; b < DYT_TEST_COUNT(group_backends); b++) {
+        for (size_t s = 0; s < DYT_TEST_COUNT(sizes); s++) {
+            const struct dyti_group_ops *ops = group_backends[b];
+            uint64_t bytes = ops->region_bytes(sizes[s]);
+            char *page = dyt_ranks_shared(4096);
+            struct group_call call = {
+                .fixture = {.ops = ops,
+                            .region_bytes = bytes,
+                            .region = dyt_ranks_shared(bytes),
+                            .abort = (void *)page,
+                            .arrived = (void *)(page + 64)},
+                .check = check};
+
+            dyt_ranks_run(kind, sizes[s], group_body, &call);
+            munmap(call.fixture.region, bytes);
+            munmap(page, 4096);
+        }
+    }
+}
+
+static inline enum dyt_status group_open(struct dyt_rank *me,
+                                         const struct group_fixture *fixture,
+                                         int64_t timeout_ns, void **out_self)
+{
+    uint32_t world[DYT_RANKS_MAX]; /* names differ from numbers */
+    struct dyti_group_params params = {.struct_size = sizeof(params),
+                                       .name = "test",
+                                       .rank = me->rank,
+                                       .size = me->size,
+                                       .world_rank = world,
+                                       .shared = fixture->region,
+                                       .shared_bytes = fixture->region_bytes,
+                                       .abort = fixture->abort,
+                                       .timeout_ns = timeout_ns,
+                                       .oversubscribed = true};
+
+    for (uint32_t i = 0; i < me->size; i++) {
+        world[i] = 10 + i;
+    }
+    return fixture->ops->open(&params, out_self);
+}
+
+/* What rank r has as element i of call c: sums of these round. */
+static inline float group_value(uint32_t r, uint64_t c, uint64_t i)
+{
+    return (float)dyti_rng_unit(dyti_rng_u64(7, r, c, i)) - 0.5f;
+}
+
+static inline float group_sum(uint32_t size, uint64_t c, uint64_t i)
+{
+    float sum = group_value(0, c, i);
+
+    for (uint32_t r = 1; r < size; r++) {
+        sum += group_value(r, c, i);
+    }
+    return sum;
+}
+
+/* Counts per member that sum to `total`, some of them 0. */
+static inline void group_counts(uint32_t size, uint64_t c, uint64_t total,
+                                uint64_t *counts)
+{
+    uint64_t left = total;
+
+    for (uint32_t m = 0; m + 1 < size; m++) {
+        counts[m] = m % 3 == 1 ? 0 : dyti_rng_u64(3, c, m, 0) % (left + 1);
+        left -= counts[m];
+    }
+    counts[size - 1] = left;
+}
+
+#define GROUP_MOST 300000u
+
+static inline void check_one(struct dyt_rank *me,
+                             const struct dyti_group_ops *ops, void *group,
+                             uint64_t c, uint64_t n, float *in, float *out)
+{
+    uint64_t counts[DYT_RANKS_MAX], bytes[DYT_RANKS_MAX], lo = 0, at = 0;
+    uint32_t root = (uint32_t)(c % me->size);
+
+    /* all-reduce */
+    for (uint64_t i = 0; i < n; i++) {
+        in[i] = group_value(me->rank, c, i);
+    }
+    rank_ok(me, ops->all_reduce(group, in, n, DYTI_SUM_F32));
+    for (uint64_t i = 0; i < n; i++) {
+        rank_true(me, in[i] == group_sum(me->size, c, i));
+    }
+    /* reduce-scatter */
+    group_counts(me->size, c, n, counts);
+    for (uint32_t m = 0; m < me->rank; m++) {
+        lo += counts[m];
+    }
+    for (uint64_t i = 0; i < n; i++) {
+        in[i] = group_value(me->rank, c, i);
+    }
+    rank_ok(me, ops->reduce_scatter(group, in, out, counts, DYTI_SUM_F32));
+    for (uint64_t i = 0; i < counts[me->rank]; i++) {
+        rank_true(me, out[i] == group_sum(me->size, c, lo + i));
+    }
+    /* all-gather */
+    for (uint32_t m = 0; m < me->size; m++) {
+        bytes[m] = counts[m] * sizeof(float);
+    }
+    rank_ok(me, ops->all_gather(group, in, out, bytes));
+    for (uint32_t m = 0; m < me->size; m++) {
+        for (uint64_t i = 0; i < counts[m]; i++) {
+            rank_true(me, out[at++] == group_value(m, c, i));
+        }
+    }
+    /* broadcast */
+    rank_ok(me, ops->broadcast(group, in, n * sizeof(float), root));
+    for (uint64_t i = 0; i < n; i++) {
+        rank_true(me, in[i] == group_value(root, c, i));
+    }
+    rank_ok(me, ops->barrier(group));
+}
+
+static inline void check_collectives(struct dyt_rank *me,
+                                     const struct group_fixture *fixture)
+{
+    static const uint64_t sizes[] = {0, 1, 3, 16, 4096, 4097, 50000, GROUP_MOST};
+    float *in = calloc(GROUP_MOST, sizeof(*in));
+    float *out = calloc(GROUP_MOST, sizeof(*out));
+    void *group = NULL;
+
+    if (in == NULL || out == NULL) {
+        rank_wrong(me, "no memory");
+    } else if (group_open(me, fixture, 0, &group) != DYT_OK) {
+        rank_wrong(me, "%s", dyti_error_text());
+    } else {
+        for (size_t i = 0; i < DYT_TEST_COUNT(sizes); i++) {
+            check_one(me, fixture->ops, group, i, sizes[i], in, out);
+        }
+        for (uint64_t c = 100; c < 140; c++) { /* small ones, often */
+            check_one(me, fixture->ops, group, c,
+                      dyti_rng_u64(5, c, 0, 0) % 200, in, out);
+        }
+    }
+    fixture->ops->close(group);
+    free(in);
+    free(out);
+}
+
+/* in == out where the table allows it, and the other reductions. */
+static inline void check_in_place(struct dyt_rank *me,
+                                  const struct group_fixture *fixture)
+{
+    const struct dyti_group_ops *ops = fixture->ops;
+    uint64_t counts[DYT_RANKS_MAX], most[2] = {me->rank + 5, 1000 - me->rank};
+    double sums[2] = {1.0 / (me->rank + 1.0), 2};
+    double want = 0;
+    float both[2] = {me->rank == 0 ? -3.0f : -4.0f, (float)me->rank};
+    float small[DYT_RANKS_MAX * 3];
+    void *group = NULL;
+
+    rank_ok(me, group_open(me, fixture, 0, &group));
+    for (uint32_t m = 0; m < me->size; m++) {
+        counts[m] = 3;
+        for (uint32_t i = 0; i < 3; i++) {
+            small[m * 3 + i] = group_value(me->rank, 1, m * 3 + i);
+        }
+    }
+    rank_ok(me, ops->reduce_scatter(group, small, small + 3 * me->rank, counts,
+                                    DYTI_SUM_F32));
+    for (uint32_t m = 0; m < me->size; m++) {
+        counts[m] = 3 * sizeof(float);
+    }
+    rank_ok(me, ops->all_gather(group, small + 3 * me->rank, small, counts));
+    for (uint32_t i = 0; i < 3 * me->size; i++) {
+        rank_true(me, small[i] == group_sum(me->size, 1, i));
+    }
+
+    rank_ok(me, ops->all_reduce(group, sums, 2, DYTI_SUM_F64));
+    for (uint32_t r = 0; r < me->size; r++) {
+        want += 1.0 / (r + 1.0);
+    }
+    rank_true(me, sums[0] == want && sums[1] == 2.0 * me->size);
+    rank_ok(me, ops->all_reduce(group, both, 2, DYTI_MAX_F32));
+    rank_true(me, both[0] == -3.0f && both[1] == (float)(me->size - 1));
+    rank_ok(me, ops->all_reduce(group, most, 2, DYTI_MAX_U64));
+    rank_true(me, most[0] == me->size + 4 && most[1] == 1000);
+    ops->close(group);
+}
+
+#define EXCHANGE_BIG 700001u /* more than any ring */
+
+/* A cycle of big messages, small ones around them, and one to oneself. */
+static inline void check_exchange(struct dyt_rank *me,
+                                  const struct group_fixture *fixture)
+{
+    uint32_t next = (me->rank + 1) % me->size;
+    uint32_t last = (me->rank + me->size - 1) % me->size;
+    unsigned char *big = malloc(EXCHANGE_BIG), *got = calloc(1, EXCHANGE_BIG);
+    unsigned char tiny[3] = {1, 2, (unsigned char)me->rank};
+    unsigned char tiny_got[3] = {0}, own = 0;
+    unsigned char three = 3, after[2] = {0}, send_after[2] = {8, 9};
+    void *group = NULL;
+
+    if (big == NULL || got == NULL ||
+        group_open(me, fixture, 0, &group) != DYT_OK) {
+        rank_wrong(me, "%s", dyti_error_text());
+    }
+    for (uint32_t round = 0; round < 3 && me->wrong[0] == '\0'; round++) {
+        struct dyti_p2p message[] = {
+            {next, true, tiny, 3},      {next, true, big, EXCHANGE_BIG},
+            {next, true, NULL, 0},      {next, true, send_after, 2},
+            {last, false, tiny_got, 3}, {last, false, got, EXCHANGE_BIG},
+            {last, false, NULL, 0},     {last, false, after, 2},
+            {me->rank, true, &three, 1}, {me->rank, false, &own, 1}};
+        size_t count = DYT_TEST_COUNT(message);
+
+        if (me->size == 1) {
+            count -= 2; /* the neighbours are oneself already */
+        }
+        for (uint32_t i = 0; i < EXCHANGE_BIG; i++) {
+            big[i] = (unsigned char)(i * 31 + me->rank * 7 + round);
+        }
+        if (fixture->ops->exchange(group, message, count) != DYT_OK) {
+            rank_wrong(me, "%s", dyti_error_text());
+        }
+        for (uint32_t i = 0; i < EXCHANGE_BIG; i++) {
+            if (got[i] != (unsigned char)(i * 31 + last * 7 + round)) {
+                rank_wrong(me, "round %u: byte %u from %u", round, i, last);
+                break;
+            }
+        }
+        if (tiny_got[2] != last || after[0] != 8 || after[1] != 9 ||
+            (me->size > 1 && own != 3)) {
+            rank_wrong(me, "round %u: the small ones", round);
+        }
+        memset(got, 0, EXCHANGE_BIG);
+    }
+    fixture->ops->close(group);
+    free(big);
+    free(got);
+}
+
+/* Bytes that a member moves in big collectives: its share and no more. */
+static inline void check_traffic(struct dyt_rank *me,
+                                 const struct group_fixture *fixture)
+{
+    const struct dyti_group_ops *ops = fixture->ops;
+    const uint64_t n = 240000, bytes = n * sizeof(float);
+    struct dyti_group_traffic was, is;
+    uint64_t others = me->size - 1, counts[DYT_RANKS_MAX];
+    float *buf = calloc(n, sizeof(*buf)), *out = calloc(n, sizeof(*out));
+    void *group = NULL;
+
+    if (buf == NULL || out == NULL ||
+        group_open(me, fixture, 0, &group) != DYT_OK) {
+        rank_wrong(me, "%s", dyti_error_text());
+        goto out;
+    }
+    ops->traffic(group, &was);
+    if (ops->all_reduce(group, buf, n, DYTI_SUM_F32) != DYT_OK) {
+        rank_wrong(me, "%s", dyti_error_text());
+    }
+    ops->traffic(group, &is);
+    if (is.sent_bytes - was.sent_bytes > bytes ||
+        is.received_bytes - was.received_bytes >
+            2 * bytes * others / me->size + 4096 * me->size) {
+        rank_wrong(me, "all-reduce of %" PRIu64 " bytes: %" PRIu64
+                       " sent, %" PRIu64 " received", bytes,
+                   is.sent_bytes - was.sent_bytes,
+                   is.received_bytes - was.received_bytes);
+    }
+    for (uint32_t m = 0; m < me->size; m++) {
+        counts[m] = n / me->size;
+    }
+    was = is;
+    if (ops->reduce_scatter(group, buf, out, counts, DYTI_SUM_F32) != DYT_OK) {
+        rank_wrong(me, "%s", dyti_error_text());
+    }
+    ops->traffic(group, &is);
+    if (is.sent_bytes - was.sent_bytes != n / me->size * others * 4 ||
+        is.received_bytes - was.received_bytes != n / me->size * others * 4) {
+        rank_wrong(me, "reduce-scatter: %" PRIu64 " sent",
+                   is.sent_bytes - was.sent_bytes);
+    }
+    if (is.calls != 2) {
+        rank_wrong(me, "%" PRIu64 " calls counted", is.calls);
+    }
+out:
+    ops->close(group);
+    free(buf);
+    free(out);
+}
+
+/* The last rank never comes, but says why. */
+static inline void check_abort(struct dyt_rank *me,
+                               const struct group_fixture *fixture)
+{
+    const struct dyti_group_ops *ops = fixture->ops;
+    void *group = NULL;
+    float x = 1;
+    struct dyti_p2p message = {(me->rank + 1) % me->size, false, &x, sizeof(x)};
+
+    rank_ok(me, group_open(me, fixture, 0, &group));
+    if (me->size > 1) {
+        if (me->rank + 1 == me->size) {
+            while (atomic_load(fixture->arrived) + 1 < me->size) {
+            }
+            atomic_store(&fixture->abort->value,
+                         dyti_abort_pack(me->rank, DYT_ERR_DEVICE));
+        } else {
+            atomic_fetch_add(fixture->arrived, 1);
+            rank_status(me, DYT_ERR_PEER,
+                        me->rank % 2 == 0
+                            ? ops->all_reduce(group, &x, 1, DYTI_SUM_F32)
+                            : ops->exchange(group, &message, 1));
+            rank_true(me, strstr(dyti_error_text(), "device error") != NULL);
+        }
+        rank_status(me, DYT_ERR_PEER, ops->barrier(group));
+    }
+    ops->close(group);
+}
+
+static inline void check_deadline(struct dyt_rank *me,
+                                  const struct group_fixture *fixture)
+{
+    void *group = NULL;
+
+    rank_ok(me, group_open(me, fixture, 20000000, &group));
+    if (me->size > 1 && me->rank + 1 < me->size) {
+        char name[32];
+
+        snprintf(name, sizeof(name), "rank %u is missing", 10 + me->size - 1);
+        rank_status(me, DYT_ERR_TIMEOUT, fixture->ops->barrier(group));
+        if (me->size == 2) { /* with more, another may be late as well */
+            rank_true(me, strstr(dyti_error_text(), name) != NULL);
+        }
+        rank_status(me, DYT_ERR_TIMEOUT, fixture->ops->barrier(group));
+    }
+    fixture->ops->close(group);
+}
+
+static inline void check_mismatch(struct dyt_rank *me,
+                                  const struct group_fixture *fixture)
+{
+    const struct dyti_group_ops *ops = fixture->ops;
+    float x[2] = {0};
+    void *group = NULL;
+
+    rank_ok(me, group_open(me, fixture, 0, &group));
+    if (me->size > 1) {
+        rank_status(me, DYT_ERR_INVALID,
+                    me->rank == 0 ? ops->barrier(group)
+                                  : ops->all_reduce(group, x, me->rank == 1,
+                                                    DYTI_SUM_F32) == DYT_OK
+                                        ? ops->barrier(group)
+                                        : DYT_ERR_INVALID);
+    }
+    ops->close(group);
+}
+
+static inline void check_reopen(struct dyt_rank *me,
+                                const struct group_fixture *fixture)
+{
+    for (int i = 0; i < 5; i++) {
+        void *group = NULL;
+        float x = (float)i;
+
+        rank_ok(me, group_open(me, fixture, 0, &group));
+        rank_ok(me, fixture->ops->all_reduce(group, &x, 1, DYTI_SUM_F32));
+        rank_true(me, x == (float)i * (float)me->size);
+        fixture->ops->close(group);
+    }
+}
+
+#endif /* DYT_GROUP_CHECKS_H */
