@@ -33,6 +33,11 @@ void dyti_log_identity(int32_t rank, const char *phase)
     self_phase = phase;
 }
 
+int32_t dyti_log_rank(void)
+{
+    return self_rank;
+}
+
 /* True if `area` is one of the comma-separated words of `areas`. */
 static int area_listed(const char *area)
 {

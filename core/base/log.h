@@ -29,6 +29,8 @@ void dyti_log_configure(const char *level, const char *areas);
 
 /* Who speaks: shown in every line of this thread.  phase is static text. */
 void dyti_log_identity(int32_t rank, const char *phase);
+/* The rank given above; -1 before. */
+int32_t dyti_log_rank(void);
 
 int dyti_log_enabled(enum dyti_log_level level, const char *area);
 void dyti_log_write(enum dyti_log_level level, const char *area,
