@@ -1,0 +1,115 @@
+/* Stage 4 of 5: schedule.  Answers "in which order, and who does it?"
+ * in: plan/plan.h   out: used by exec
+ *
+ * A schedule is one rank's list of steps.  A step says which strided copies
+ * (spans) to make, between this rank's memory and one peer's; it may start when
+ * `wait_count` others have ended.  Rounds pair the ranks: in round k a rank
+ * works with peer = rank XOR k, k = 0 (its own local copies) to the next power
+ * of two - 1; a peer that does not exist is skipped.  Every two ranks meet
+ * once, for any number of ranks.  Rounds are an order to start in, not a
+ * barrier.  The last step is the one fence.
+ *
+ * Which side executes: the destination pulls, unless the schedule is asked for
+ * push, then the source pushes.  All ranks use the same options.
+ */
+#ifndef DYTI_SCHED_SCHED_H
+#define DYTI_SCHED_SCHED_H
+
+#include "plan/plan.h"
+
+#define DYTI_SCHED_VERSION 1u /* counts in the fingerprint */
+#define DYTI_SPAN_DIMS 4u
+#define DYTI_SCHED_CHUNK_BYTES (4u << 20)
+
+enum dyti_step_kind {
+    DYTI_STEP_COPY, /* shard to shard through mapped memory */
+    DYTI_STEP_PACK,
+    DYTI_STEP_MOVE,
+    DYTI_STEP_UNPACK,
+    DYTI_STEP_COLLECTIVE,
+    DYTI_STEP_FENCE, /* all stores before are visible to all ranks after it */
+    DYTI_STEP_KIND_COUNT
+};
+
+enum dyti_side {
+    DYTI_SIDE_PULL, /* the rank of the schedule is the destination */
+    DYTI_SIDE_PUSH  /* it is the source */
+};
+
+/* One strided copy with conversion.  Sizes in elements, strides in bytes, from
+ * slow to fast, unused leading dims have size 1: as struct dyti_copy wants
+ * them.  Offsets are bytes from the start of the region (slot, kind) in the
+ * source's and in the destination's segment. */
+struct dyti_span {
+    uint64_t src_offset, dst_offset;
+    int64_t size[DYTI_SPAN_DIMS];
+    int64_t src_stride[DYTI_SPAN_DIMS];
+    int64_t dst_stride[DYTI_SPAN_DIMS];
+    uint8_t src_slot, dst_slot;   /* enum dyti_arena_slot */
+    uint8_t src_kind, dst_kind;   /* enum dyti_kind */
+    uint8_t src_dtype, dst_dtype; /* enum dyti_dtype */
+};
+
+struct dyti_step {
+    uint8_t kind;   /* enum dyti_step_kind */
+    uint8_t side;   /* enum dyti_side */
+    uint32_t round; /* k; of FENCE the number of rounds */
+    uint32_t src_rank, dst_rank; /* COPY: one of them is the schedule's */
+    uint32_t transfer_first, transfer_count; /* of the plan, that it serves */
+    uint32_t span_first, span_count;
+    uint64_t read_bytes, write_bytes;
+    uint64_t staging_offset; /* PACK, MOVE, UNPACK */
+    uint32_t wait_count;     /* steps that must end before it starts */
+    uint32_t next_first, next_count; /* its followers, in schedule->next */
+};
+
+struct dyti_schedule_options {
+    enum dyti_side side;
+    uint64_t chunk_bytes; /* most bytes written by a step; 0 = default */
+    /* Memory: what the rank's segment takes (resident, source and destination
+     * together) and the most it may; 0 = no cap. */
+    uint64_t segment_bytes, cap_bytes;
+};
+
+struct dyti_schedule {
+    uint32_t rank, world_size;
+    struct dyti_schedule_options options; /* defaults filled in */
+    struct dyti_step *step; /* [step_count], an order that the waits allow */
+    uint32_t step_count;
+    struct dyti_span *span; /* [span_count] */
+    uint32_t span_count;
+    uint32_t *next; /* [next_total], step indices */
+    uint32_t next_total;
+    uint32_t round_count;   /* next power of two >= world_size */
+    uint64_t staging_bytes; /* peak; 0: everything goes direct */
+    uint64_t read_bytes, write_bytes; /* of all its steps */
+    uint64_t fingerprint; /* of plan and options: equal on all ranks */
+};
+
+/**
+ * Schedule what `rank` executes of a plan (whole, or of that rank).  Pure; the
+ * result does not refer to the plan.
+ *
+ * @return DYT_ERR_INVALID      the plan is of another rank
+ * @return DYT_ERR_UNSUPPORTED  the segment does not fit under the cap: waves
+ *                              are not available; the text has both numbers
+ * @return DYT_ERR_OVERFLOW, DYT_ERR_NOMEM
+ */
+enum dyt_status
+dyti_schedule_build(const struct dyti_plan *plan, uint32_t rank,
+                    const struct dyti_schedule_options *options,
+                    struct dyti_schedule **out_schedule);
+void dyti_schedule_destroy(struct dyti_schedule *schedule);
+
+/* Waits and followers agree, nothing waits for itself, one fence that all wait
+ * for.  DYT_ERR_INVALID names the step. */
+enum dyt_status dyti_schedule_check(const struct dyti_schedule *schedule);
+
+/* Fingerprint that a schedule of these inputs has.  O(1). */
+uint64_t
+dyti_schedule_fingerprint(uint64_t plan_fingerprint, uint32_t world_size,
+                          const struct dyti_schedule_options *options);
+
+const char *dyti_step_kind_name(enum dyti_step_kind kind);
+
+#endif /* DYTI_SCHED_SCHED_H */
