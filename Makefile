@@ -1,0 +1,52 @@
+# A thin front: every target is one or two commands that can be typed as well.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help bootstrap build run test bench model asan tsan format clean
+
+JOBS ?= $(shell nproc)
+# Equal files in two clones are compiled once.
+export CCACHE_BASEDIR := $(CURDIR)
+export CCACHE_NOHASHDIR := 1
+ifdef DYNATRAIN_PREFIX
+export CMAKE_PREFIX_PATH := $(DYNATRAIN_PREFIX)
+export PKG_CONFIG_PATH := $(DYNATRAIN_PREFIX)/lib/pkgconfig:$(PKG_CONFIG_PATH)
+export CPATH := $(DYNATRAIN_PREFIX)/include:$(CPATH)
+export LIBRARY_PATH := $(DYNATRAIN_PREFIX)/lib:$(LIBRARY_PATH)
+export LD_LIBRARY_PATH := $(DYNATRAIN_PREFIX)/lib:$(LD_LIBRARY_PATH)
+endif
+
+help: ## Show this list
+	@echo "make TARGET   (as root on Debian or Ubuntu, what is missing gets installed)"
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+
+bootstrap: ## Install what the build needs; nothing when nothing is missing
+	@scripts/bootstrap.sh
+
+build: bootstrap ## Release binary build/rel/bin/dynatrain, benchmarks in build/rel/bench
+	cmake --preset rel >/dev/null
+	cmake --build --preset rel -j $(JOBS)
+
+run: build ## Quickstart: a tiny model learns to sort, 4 ranks, a switch at every step
+	scripts/quickstart.sh
+
+test: bootstrap ## All tests (with those of the real model once `make model` has run)
+	scripts/test.sh test
+
+bench: build ## Every benchmark against its opponent in the same run
+	scripts/bench.sh
+
+model: bootstrap ## SmolLM2-135M-Instruct as a Hugging Face directory in the cache
+	scripts/model.sh
+
+asan: bootstrap ## Unit, contract and dist tests under address and undefined sanitizers
+	scripts/test.sh asan 'unit|contract|dist'
+
+tsan: bootstrap ## The same under the thread sanitizer
+	scripts/test.sh tsan 'unit|contract|dist'
+
+format: ## clang-format over all C and C++ sources
+	scripts/format.sh
+
+clean: ## Remove build/ (not runs/, not the cache)
+	rm -rf build

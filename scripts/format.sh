@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# clang-format over our sources.  usage: format.sh [--check]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+if ! command -v clang-format >/dev/null; then
+  echo "format: clang-format is not installed" >&2
+  exit 77
+fi
+how=(-i)
+if [ "${1:-}" = --check ]; then
+  how=(--dry-run --Werror)
+fi
+find bench bridge cli core lib rollout score tests trainer \
+  -type f \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.hpp' \) -print0 2>/dev/null |
+  xargs -0 -r clang-format "${how[@]}"
