@@ -1,0 +1,492 @@
+#include "rollout/engine.h"
+
+#include "base/checked.h"
+#include "rollout/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LOGITS_BYTES (16u << 20) /* of one chunk of rows */
+
+/* ---- sizes --------------------------------------------------------------- */
+
+struct sizes {
+    uint64_t layer_bytes, cache_bytes, work_bytes;
+    uint32_t block_count, chunk_rows;
+};
+
+static const struct dyti_part *part_of(const struct dyti_rollout_params *p)
+{
+    return &dyti_layout_view(p->layout, p->rank)->part;
+}
+
+/* An nn that only knows its sizes. */
+static struct dyti_nn sizing(const struct dyti_rollout_params *p)
+{
+    return (struct dyti_nn){.model = p->layout->model,
+                            .part = *part_of(p),
+                            .kernels = p->kernels,
+                            .tp = p->tp};
+}
+
+static enum dyt_status count_blocks(const struct dyti_rollout_params *p,
+                                    struct sizes *s)
+{
+    struct dyti_nn nn = sizing(p);
+    int64_t layers = nn.part.layer_hi - nn.part.layer_lo;
+    uint64_t block = 2 * (uint64_t)layers *
+                     dyti_nn_cache_layer_bytes(&nn, p->kv_dtype, p->block, 1);
+    uint64_t want = p->kv_bytes / block;
+    uint64_t most = (uint64_t)p->max_sequences *
+                    ((p->max_positions + p->block - 1) / p->block + 1);
+
+    if (want == 0) {
+        return DYTI_FAIL(DYT_ERR_CONFIG,
+                         "kv.memory of %llu bytes holds no block: one block of "
+                         "%u positions takes %llu",
+                         (unsigned long long)p->kv_bytes, p->block,
+                         (unsigned long long)block);
+    }
+    want = want < most ? want : most;
+    s->block_count = (uint32_t)want;
+    s->layer_bytes =
+        dyti_nn_cache_layer_bytes(&nn, p->kv_dtype, p->block, s->block_count);
+    s->cache_bytes = 2 * (uint64_t)layers * dyti_align_up(s->layer_bytes, 64u);
+    return DYT_OK;
+}
+
+static enum dyt_status measure(const struct dyti_rollout_params *p,
+                               struct sizes *out)
+{
+    const struct dyti_arch *arch = &p->layout->model->arch;
+    struct dyti_nn nn = sizing(p);
+    uint64_t row = (uint64_t)arch->vocab * sizeof(float);
+    uint64_t fit = LOGITS_BYTES / row, pass, draw;
+    struct sizes s = {0};
+    enum dyt_status st;
+
+    if (p->block == 0 || p->max_sequences == 0 || p->max_positions == 0 ||
+        p->max_rows < p->max_sequences || p->tp.size > DYTI_ROLLOUT_MAX_TP) {
+        return DYTI_FAIL(DYT_ERR_INVALID,
+                         "rollout of %u sequences, %u rows, %u positions, "
+                         "blocks of %u",
+                         p->max_sequences, p->max_rows, p->max_positions,
+                         p->block);
+    }
+    st = count_blocks(p, &s);
+    if (st != DYT_OK) {
+        return st;
+    }
+    s.chunk_rows =
+        fit < 1 ? 1
+                : (uint32_t)(fit < p->max_sequences ? fit : p->max_sequences);
+    pass = dyti_nn_infer_bytes(&nn, p->max_rows);
+    draw = 2 * s.chunk_rows * row + row + dyti_draw_scratch_bytes(arch->vocab) +
+           dyti_nn_infer_bytes(&nn, s.chunk_rows) +
+           p->tp.size * 16ull * (s.chunk_rows + p->max_sequences) + (1u << 16);
+    s.work_bytes = pass > draw ? pass : draw;
+    *out = s;
+    return DYT_OK;
+}
+
+enum dyt_status dyti_rollout_workspace_bytes(
+    const struct dyti_rollout_params *params, uint64_t *out_bytes)
+{
+    struct sizes s;
+    enum dyt_status st = measure(params, &s);
+
+    if (st == DYT_OK) {
+        *out_bytes = s.cache_bytes + s.work_bytes + 64u;
+    }
+    return st;
+}
+
+/* ---- create, destroy ----------------------------------------------------- */
+
+static bool make_tables(struct dyti_rollout *r)
+{
+    size_t n = r->params.max_sequences, rows = r->params.max_rows;
+    size_t hidden = (size_t)r->model->arch.hidden;
+    size_t layers = (size_t)(r->nn->part.layer_hi - r->nn->part.layer_lo);
+
+    r->table_max = dyti_blocks_for(r, r->params.max_positions) + 1;
+    r->table_pool = calloc(2 * n * r->table_max, sizeof(*r->table_pool));
+    r->table_free = calloc(2 * n, sizeof(*r->table_free));
+    r->tail = calloc(2 * n, DYTI_ROLLOUT_TAIL);
+    r->running = calloc(n, sizeof(*r->running));
+    r->prefill = calloc(n, sizeof(*r->prefill));
+    r->draw = calloc(n, sizeof(*r->draw));
+    r->logit_row = calloc(n, sizeof(*r->logit_row));
+    r->ids = calloc(rows, sizeof(*r->ids));
+    r->position = calloc(rows, sizeof(*r->position));
+    r->row_first = calloc(n + 1, sizeof(*r->row_first));
+    r->context = calloc(n, sizeof(*r->context));
+    r->table_first = calloc(n, sizeof(*r->table_first));
+    r->table_flat = calloc(n * r->table_max, sizeof(*r->table_flat));
+    r->hidden = calloc(rows * hidden, sizeof(*r->hidden));
+    r->copy = calloc(2 * layers + 1, sizeof(*r->copy));
+    r->stats = calloc(5 * (size_t)r->chunk_rows, sizeof(*r->stats));
+    r->no_target = calloc(r->chunk_rows, sizeof(*r->no_target));
+    if (r->table_pool == NULL || r->table_free == NULL || r->tail == NULL ||
+        r->running == NULL || r->prefill == NULL || r->draw == NULL ||
+        r->logit_row == NULL || r->ids == NULL || r->position == NULL ||
+        r->row_first == NULL || r->context == NULL || r->table_first == NULL ||
+        r->table_flat == NULL || r->hidden == NULL || r->copy == NULL ||
+        r->stats == NULL || r->no_target == NULL) {
+        return false;
+    }
+    for (uint32_t i = 0; i < r->chunk_rows; i++) {
+        r->no_target[i] = -1;
+    }
+    return true;
+}
+
+static void clear_tables(struct dyti_rollout *r)
+{
+    uint32_t slots = 2 * r->params.max_sequences;
+
+    dyti_blocks_clear(&r->blocks);
+    r->running_count = r->prefill_count = 0;
+    r->table_free_count = slots;
+    for (uint32_t i = 0; i < slots; i++) {
+        r->table_free[i] = (int32_t)(slots - 1 - i);
+    }
+}
+
+static void lay_out_work(struct dyti_rollout *r, const struct sizes *s,
+                         unsigned char *work, uint64_t work_bytes)
+{
+    uint64_t layers = (uint64_t)(r->nn->part.layer_hi - r->nn->part.layer_lo);
+    uint64_t each = dyti_align_up(s->layer_bytes, 64u);
+
+    r->cache = (struct dyti_nn_cache){.k = work,
+                                      .v = work + layers * each,
+                                      .dtype = r->params.kv_dtype,
+                                      .block_size = r->params.block,
+                                      .block_count = s->block_count,
+                                      .layer_bytes = each};
+    dyti_region_init(&r->work, work + s->cache_bytes,
+                     work_bytes - s->cache_bytes);
+}
+
+static enum dyt_status fill(struct dyti_rollout *r, const struct sizes *s)
+{
+    const struct dyti_view *view =
+        dyti_layout_view(r->params.layout, r->params.rank);
+    enum dyt_status st =
+        dyti_nn_create(r->model, &view->part, &r->params.kernels, &r->params.tp,
+                       r->params.max_positions, &r->nn);
+
+    st = st != DYT_OK ? st
+                      : dyti_nn_bind(r->model, view, DYTI_PARAM,
+                                     r->params.weights, &r->weights);
+    st = st != DYT_OK ? st : dyti_blocks_init(&r->blocks, s->block_count);
+    if (st == DYT_OK && !make_tables(r)) {
+        st = DYTI_FAIL(DYT_ERR_NOMEM, "tables for %u sequences",
+                       r->params.max_sequences);
+    }
+    return st;
+}
+
+enum dyt_status dyti_rollout_create(const struct dyti_rollout_params *params,
+                                    void *work, uint64_t work_bytes,
+                                    struct dyti_rollout **out_rollout)
+{
+    struct dyti_rollout *r = NULL;
+    struct sizes s;
+    enum dyt_status st = measure(params, &s);
+
+    if (st != DYT_OK) {
+        return st;
+    }
+    if (work_bytes < s.cache_bytes + s.work_bytes) {
+        return DYTI_FAIL(DYT_ERR_INVALID, "workspace of %llu bytes, needs %llu",
+                         (unsigned long long)work_bytes,
+                         (unsigned long long)(s.cache_bytes + s.work_bytes));
+    }
+    r = calloc(1, sizeof(*r));
+    if (r == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "rollout engine");
+    }
+    r->params = *params;
+    r->model = params->layout->model;
+    r->chunk_rows = s.chunk_rows;
+    st = fill(r, &s);
+    if (st != DYT_OK) {
+        DYTI_NOTE("making the rollout engine of rank %u", params->rank);
+        goto out;
+    }
+    lay_out_work(r, &s, work, work_bytes);
+    clear_tables(r);
+    *out_rollout = r;
+    r = NULL;
+out:
+    dyti_rollout_destroy(r);
+    return st;
+}
+
+void dyti_rollout_destroy(struct dyti_rollout *r)
+{
+    if (r == NULL) {
+        return;
+    }
+    dyti_nn_unbind(&r->weights);
+    dyti_nn_destroy(r->nn);
+    dyti_blocks_fini(&r->blocks);
+    free(r->table_pool);
+    free(r->table_free);
+    free(r->tail);
+    free(r->running);
+    free(r->prefill);
+    free(r->draw);
+    free(r->logit_row);
+    free(r->ids);
+    free(r->position);
+    free(r->row_first);
+    free(r->context);
+    free(r->table_first);
+    free(r->table_flat);
+    free(r->hidden);
+    free(r->copy);
+    free(r->stats);
+    free(r->no_target);
+    free(r);
+}
+
+void dyti_rollout_set_version(struct dyti_rollout *r, uint64_t version)
+{
+    r->version = version;
+    r->serving = true;
+}
+
+void dyti_rollout_invalidate(struct dyti_rollout *r)
+{
+    r->serving = false;
+}
+
+/* ---- generate ------------------------------------------------------------ */
+
+static enum dyt_status check_sampling(const struct dyti_sampling *s)
+{
+    if (s->max_response_tokens == 0 || !(s->temperature >= 0.0) ||
+        !(s->top_p > 0.0 && s->top_p <= 1.0) ||
+        !(s->min_p >= 0.0 && s->min_p < 1.0)) {
+        return DYTI_FAIL(
+            DYT_ERR_INVALID,
+            "sampling: max_response_tokens %u temperature %g top_k %u "
+            "top_p %g min_p %g",
+            s->max_response_tokens, s->temperature, s->top_k, s->top_p,
+            s->min_p);
+    }
+    for (uint32_t i = 0; i < s->stop_count; i++) {
+        if (strlen(s->stop[i]) > DYTI_ROLLOUT_TAIL) {
+            return DYTI_FAIL(DYT_ERR_INVALID,
+                             "stop string %u is longer than %u bytes", i,
+                             DYTI_ROLLOUT_TAIL);
+        }
+    }
+    return DYT_OK;
+}
+
+static enum dyt_status check_request(const struct dyti_rollout *r,
+                                     const struct dyti_rollout_request *q)
+{
+    if (!r->serving) {
+        return DYTI_FAIL(DYT_ERR_STATE,
+                         "rank %u has no committed weights to generate from; "
+                         "commit a switch first",
+                         r->params.rank);
+    }
+    if (q->sampling->stop_count > 0 && r->params.tokenizer == NULL) {
+        return DYTI_FAIL(DYT_ERR_INVALID, "stop strings need a tokenizer");
+    }
+    for (uint32_t i = 0; i < q->prompt_count; i++) {
+        const struct dyti_prompt *p = &q->prompt[i];
+        uint64_t whole =
+            (uint64_t)p->id_count + q->sampling->max_response_tokens;
+
+        if (p->id_count == 0 || whole > r->params.max_positions) {
+            return DYTI_FAIL(DYT_ERR_INVALID,
+                             "prompt %llu has %u tokens; with %u of response "
+                             "at most %u positions are there",
+                             (unsigned long long)p->id, p->id_count,
+                             q->sampling->max_response_tokens,
+                             r->params.max_positions);
+        }
+        for (uint32_t k = 0; k < p->id_count; k++) {
+            if (p->ids[k] < 0 || p->ids[k] >= r->model->arch.vocab) {
+                return DYTI_FAIL(
+                    DYT_ERR_INVALID,
+                    "prompt %llu has id %d at position %u, outside "
+                    "the vocabulary of %lld",
+                    (unsigned long long)p->id, p->ids[k], k,
+                    (long long)r->model->arch.vocab);
+            }
+        }
+    }
+    return check_sampling(q->sampling);
+}
+
+/* This replica's samples, empty, in order. */
+static enum dyt_status lay_out_samples(const struct dyti_rollout *r,
+                                       const struct dyti_rollout_request *q,
+                                       struct dyti_waiting *w,
+                                       uint32_t **out_prompt_of)
+{
+    const struct dyti_part *part = &r->nn->part;
+    uint32_t total = 0, n = 0, *prompt_of;
+
+    for (uint32_t i = part->dp_rank; i < q->prompt_count; i += part->dp_size) {
+        total += q->samples_per_prompt;
+    }
+    w->sample = calloc(total + 1u, sizeof(*w->sample));
+    prompt_of = calloc(total + 1u, sizeof(*prompt_of));
+    if (w->sample == NULL || prompt_of == NULL) {
+        free(prompt_of);
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%u samples", total);
+    }
+    *out_prompt_of = prompt_of;
+    w->prompt_of = prompt_of;
+    w->request = q;
+    for (uint32_t i = part->dp_rank; i < q->prompt_count; i += part->dp_size) {
+        for (uint32_t k = 0; k < q->samples_per_prompt; k++) {
+            struct dyti_sample *s = &w->sample[n];
+            enum dyt_status st =
+                dyti_sample_reserve(s, q->sampling->max_response_tokens);
+
+            s->prompt = q->prompt[i].id;
+            s->index = k;
+            prompt_of[n++] = i;
+            w->total = n;
+            if (st != DYT_OK) {
+                return st;
+            }
+        }
+    }
+    return DYT_OK;
+}
+
+static void append_token(struct dyti_sequence *s, const struct dyti_draw *d)
+{
+    struct dyti_sample *sample = s->sample;
+
+    sample->ids[sample->count] = d->token;
+    sample->raw[sample->count] = d->raw;
+    sample->processed[sample->count] = d->processed;
+    sample->count++;
+    s->next = d->token;
+}
+
+static void release(struct dyti_rollout *r, struct dyti_sequence *s)
+{
+    for (uint32_t b = 0; b < s->table_count; b++) {
+        dyti_blocks_put(&r->blocks, s->table[b]);
+    }
+    dyti_table_put(r, s->table);
+}
+
+/* draw[i] belongs to running[i].  Finished sequences leave, order is kept. */
+static uint32_t take_draws(struct dyti_rollout *r,
+                           const struct dyti_rollout_request *request)
+{
+    uint32_t kept = 0, finished = 0;
+
+    dyti_require(r->draw_count == r->running_count);
+    for (uint32_t i = 0; i < r->running_count; i++) {
+        append_token(&r->running[i], &r->draw[i]);
+        if (dyti_stop_reached(r, i, request)) {
+            release(r, &r->running[i]);
+            finished++;
+        } else {
+            r->running[kept++] = r->running[i];
+        }
+    }
+    r->running_count = kept;
+    return finished;
+}
+
+static enum dyt_status stamp_versions(struct dyti_waiting *w, uint64_t version)
+{
+    for (uint32_t i = 0; i < w->total; i++) {
+        struct dyti_sample *s = &w->sample[i];
+
+        s->span = calloc(1, sizeof(*s->span));
+        if (s->span == NULL) {
+            return DYTI_FAIL(DYT_ERR_NOMEM, "version span");
+        }
+        s->span[0] = (struct dyti_version_span){version, 0, s->count};
+        s->span_count = 1;
+    }
+    return DYT_OK;
+}
+
+static enum dyt_status run(struct dyti_rollout *r, struct dyti_waiting *w,
+                           struct dyti_rollout_stats *stats)
+{
+    const struct dyti_rollout_request *q = w->request;
+    uint32_t finished = 0;
+    bool first = true;
+
+    clear_tables(r);
+    while (finished < w->total) {
+        enum dyt_status st = dyti_admit(r, w);
+
+        st = st != DYT_OK ? st : dyti_pass_run(r, stats);
+        st = st != DYT_OK ? st : dyti_draw_all(r, q);
+        if (st != DYT_OK) {
+            return st;
+        }
+        stats->sampled += r->draw_count;
+        if (r->running_count > stats->most_sequences) {
+            stats->most_sequences = r->running_count;
+        }
+        if (first && r->draw_count > 0) {
+            first = false;
+            if (q->first_token != NULL) {
+                q->first_token(q->arg);
+            }
+        }
+        finished += take_draws(r, q);
+        if (q->progress != NULL) {
+            q->progress(q->arg, finished, w->total);
+        }
+    }
+    stats->most_blocks = r->blocks.most_used;
+    return DYT_OK;
+}
+
+enum dyt_status dyti_rollout_generate(
+    struct dyti_rollout *rollout, const struct dyti_rollout_request *request,
+    struct dyti_sample **out_sample, uint32_t *out_count,
+    struct dyti_rollout_stats *out_stats)
+{
+    struct dyti_rollout_stats stats = {0};
+    struct dyti_waiting w = {0};
+    uint32_t *prompt_of = NULL;
+    enum dyt_status st = check_request(rollout, request);
+
+    if (st != DYT_OK) {
+        return st;
+    }
+    st = lay_out_samples(rollout, request, &w, &prompt_of);
+    st = st != DYT_OK ? st : run(rollout, &w, &stats);
+    st = st != DYT_OK ? st : stamp_versions(&w, rollout->version);
+    if (st != DYT_OK) {
+        DYTI_NOTE("generating %u samples of %u prompts",
+                  request->samples_per_prompt, request->prompt_count);
+        goto out;
+    }
+    *out_sample = w.sample;
+    *out_count = w.total;
+    w.sample = NULL;
+    if (out_stats != NULL) {
+        *out_stats = stats;
+    }
+out:
+    for (uint32_t i = 0; w.sample != NULL && i < w.total; i++) {
+        dyti_sample_fini(&w.sample[i]);
+    }
+    free(w.sample);
+    free(prompt_of);
+    return st;
+}
