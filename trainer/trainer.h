@@ -105,7 +105,8 @@ struct dyti_trainer_config {
     float min_lr;
 
     /* batches */
-    uint32_t mini_batch; /* sequences of an update; 0: the whole batch */
+    uint32_t batch_sequences; /* of a step, over all ranks: the most */
+    uint32_t mini_batch;      /* sequences of an update; 0: the whole batch */
     uint32_t micro_batch_tokens; /* rows of a pass on a rank; a longer sequence
                                     is a micro-batch of its own */
     uint32_t epochs;
@@ -167,12 +168,11 @@ struct dyti_trainer_params {
 
 struct dyti_trainer;
 
-/* Bytes of params.work on one rank.  Pure: known before anything is there.
- * batch_sequences: sequences of a step, over all ranks. */
+/* Bytes of params.work on one rank.  Pure: known before anything is there. */
 enum dyt_status dyti_trainer_workspace_bytes(
     const struct dyti_layout *layout, uint32_t rank,
     const struct dyti_trainer_config *config, int64_t positions,
-    uint32_t batch_sequences, uint64_t *out_bytes);
+    uint64_t *out_bytes);
 
 /**
  * `params` is copied.  Not collective.
