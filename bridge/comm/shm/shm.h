@@ -4,7 +4,9 @@
 #define DYTI_COMM_SHM_H
 
 #include "ops/group.h"
+#include "ops/wait.h"
 
 extern const struct dyti_group_ops dyti_group_shm;
+extern const struct dyti_wait_ops dyti_wait_futex;
 
 #endif /* DYTI_COMM_SHM_H */

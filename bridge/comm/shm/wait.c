@@ -3,7 +3,6 @@
  * deadline is seen in time whoever fails to wake us. */
 #include "comm/shm/shm_group.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -29,18 +28,30 @@ static int64_t now_ns(void)
 }
 
 /* Shared, not private: the waker may be another process. */
-static void futex_wait(_Atomic uint32_t *word, uint32_t seen, int64_t ns)
+static void futex_wait(_Atomic uint32_t *word, uint32_t seen, int64_t max_ns)
 {
-    struct timespec slice = {.tv_sec = 0, .tv_nsec = (long)ns};
+    struct timespec slice = {.tv_sec = (time_t)(max_ns / 1000000000),
+                             .tv_nsec = (long)(max_ns % 1000000000)};
 
     (void)syscall(SYS_futex, (void *)word, FUTEX_WAIT, seen, &slice, NULL, 0);
 }
 
+static void futex_wake(_Atomic uint32_t *word)
+{
+    (void)syscall(SYS_futex, (void *)word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+const struct dyti_wait_ops dyti_wait_futex = {
+    .struct_size = sizeof(struct dyti_wait_ops),
+    .name = "futex",
+    .wait = futex_wait,
+    .wake = futex_wake,
+};
+
 void dyti_shm_wake(_Atomic uint32_t *word, _Atomic uint32_t *sleeping)
 {
     if (atomic_load(sleeping) != 0) {
-        (void)syscall(SYS_futex, (void *)word, FUTEX_WAKE, INT_MAX, NULL, NULL,
-                      0);
+        futex_wake(word);
     }
 }
 

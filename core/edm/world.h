@@ -1,0 +1,141 @@
+/* The static world of one rank: who its peers are, where their memory is mapped,
+ * which groups it belongs to.  Built once when a job starts, used by every phase,
+ * closed in order.
+ *
+ * The manager makes one control segment and one segment per rank (memory ops:
+ * create; and resize for the control segment, to dyti_world_control_bytes()).
+ * Each rank then opens its world: it sizes its own segment, meets the others,
+ * and maps theirs.  What lies where is a pure function of the layouts:
+ *
+ *   control segment   [control page][group region]…   a region per distinct
+ *                     list of members, in order of first use
+ *   rank's segment    as layout/arena.h says
+ *
+ * Threads: one world by one thread at a time; the groups likewise.
+ */
+#ifndef DYTI_EDM_WORLD_H
+#define DYTI_EDM_WORLD_H
+
+#include "exec/control.h"
+#include "layout/arena.h"
+#include "ops/clock.h"
+#include "ops/group.h"
+#include "ops/memory.h"
+#include "ops/mover.h"
+#include "ops/wait.h"
+
+/* Groups of one layout that a rank belongs to; members in rising order of the
+ * coordinate that is free. */
+enum dyti_dimension {
+    DYTI_DIM_TP,    /* same pp, dp */
+    DYTI_DIM_DP,    /* same tp, pp */
+    DYTI_DIM_PP,    /* same tp, dp */
+    DYTI_DIM_MODEL, /* same dp: one replica, members in layout order */
+    DYTI_DIM_EMBED, /* same tp, dp: first and last pipeline stage */
+    DYTI_DIM_ALL,   /* all members of the layout, in layout order */
+    DYTI_DIM_COUNT
+};
+
+struct dyti_world_params {
+    uint32_t struct_size;
+    uint32_t rank, world_size;
+
+    /* By arena slot; NULL where the job has none.  Borrowed until close, as is
+     * the model behind them. */
+    const struct dyti_layout *layout[DYTI_ARENA_SLOT_COUNT];
+    const struct dyti_arena_map *map; /* [world_size]; copied */
+
+    /* Segments by handle (borrowed until close) … */
+    int control_handle;
+    enum dyti_page_kind control_pages;
+    const int *segment_handle; /* [world_size] */
+    const enum dyti_page_kind *segment_pages; /* [world_size] */
+    bool own_is_sized; /* the own segment has its size already */
+    /* … or mapped already, for ranks that are threads of one process: then the
+     * handles are not looked at, and the memory stays the caller's. */
+    const struct dyti_segment_mem *control_mem; /* NULL: by handle */
+    const struct dyti_segment_mem *segment_mem; /* [world_size] */
+
+    const struct dyti_memory_ops *memory;
+    const struct dyti_group_ops *group;
+    const struct dyti_mover_ops *mover;
+    const struct dyti_wait_ops *wait;
+    const struct dyti_clock_ops *clock; /* NULL: no timings */
+    void *clock_self;
+    struct dyti_kernels kernels; /* borrowed until close */
+
+    int64_t timeout_ns;  /* of one wait; <= 0: none */
+    bool oversubscribed; /* more ranks than cores */
+};
+
+struct dyti_world;        /* opaque */
+struct dyti_switch;       /* exec/switch.h */
+struct dyti_plan_options; /* plan/plan.h */
+
+/* Size of the control segment.  Pure: manager and ranks get the same. */
+enum dyt_status dyti_world_control_bytes(
+    const struct dyti_layout *const layout[DYTI_ARENA_SLOT_COUNT],
+    uint32_t world_size, const struct dyti_group_ops *group,
+    uint64_t *out_bytes);
+
+/**
+ * Open the world of one rank.  Collective over all ranks; blocks.
+ * A rank that fails sets the abort word, so that the others do not wait.
+ * @return DYT_ERR_INVALID  a rank is not in the world, a table is missing
+ * @return DYT_ERR_NOMEM    the text says which segment, and how much there is
+ * @return DYT_ERR_PEER, DYT_ERR_TIMEOUT  another rank did not come
+ */
+enum dyt_status dyti_world_open(const struct dyti_world_params *params,
+                                struct dyti_world **out_world);
+/* Not collective: groups, prepared switches, mappings, in this order. */
+void dyti_world_close(struct dyti_world *world);
+
+uint32_t dyti_world_rank(const struct dyti_world *world);
+uint32_t dyti_world_size(const struct dyti_world *world);
+struct dyti_control_page *dyti_world_control(const struct dyti_world *world);
+
+/* A group that this rank belongs to; costs nothing.  size 0: the rank is not in
+ * that layout or group; size 1: alone (ops still work).  Groups with equal
+ * member lists are one and the same. */
+struct dyti_group dyti_world_group(const struct dyti_world *world,
+                                   enum dyti_arena_slot slot,
+                                   enum dyti_dimension dimension);
+/* All ranks of the world, by rank. */
+struct dyti_group dyti_world_all(const struct dyti_world *world);
+
+/* Address of a region here, in one's own or a peer's segment; NULL if that rank
+ * holds none.  Never changes. */
+void *dyti_world_region(const struct dyti_world *world, uint32_t rank,
+                        enum dyti_arena_slot slot, enum dyti_kind kind);
+/* This rank's work memory (KV cache, activations); NULL if there is none. */
+void *dyti_world_work(const struct dyti_world *world, uint64_t *out_bytes);
+
+/* ---- switching ----------------------------------------------------------- */
+
+/**
+ * Plan, schedule, resolve and keep the switch between two slots.  The second
+ * call for the same pair finds it and costs nothing.  Not collective, moves
+ * nothing; a job calls it while it starts.
+ * `options` picks what travels (plan/plan.h) and is part of the key.
+ */
+enum dyt_status dyti_world_prepare(struct dyti_world *world,
+                                   enum dyti_arena_slot from,
+                                   enum dyti_arena_slot to,
+                                   const struct dyti_plan_options *options,
+                                   struct dyti_switch **out_switch);
+
+/* ---- memory --------------------------------------------------------------- */
+
+/* One owner of memory on this rank. */
+struct dyti_world_owner {
+    char name[32]; /* "rollout param", "work", "control" */
+    uint64_t bytes;         /* of addresses */
+    uint64_t touched_bytes; /* with memory behind them, now */
+};
+
+/* Fills at most `cap`; *out_count is how many there are. */
+enum dyt_status dyti_world_memory(const struct dyti_world *world,
+                                  struct dyti_world_owner *owner, size_t cap,
+                                  size_t *out_count);
+
+#endif /* DYTI_EDM_WORLD_H */
