@@ -1,6 +1,10 @@
 #include "device/host/isa.h"
 
+#include <stdbool.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 static const char *const isa_name[HOST_ISA_COUNT] = {[HOST_SCALAR] = "scalar",
                                                      [HOST_AVX2] = "avx2",
@@ -13,12 +17,22 @@ const char *dyti_host_isa_name(enum host_isa isa)
     return isa < HOST_ISA_COUNT ? isa_name[isa] : "?";
 }
 
+#if defined(__x86_64__)
+/* Not every compiler's __builtin_cpu_supports knows this name. */
+static bool has_f16c(void)
+{
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx >> 29 & 1u) != 0;
+}
+#endif
+
 enum host_isa dyti_host_isa_best(void)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
-        !__builtin_cpu_supports("f16c")) {
+        !has_f16c()) {
         return HOST_SCALAR;
     }
     if (!__builtin_cpu_supports("avx512f") ||

@@ -6,6 +6,49 @@
 
 #include <stdlib.h>
 
+static const struct host_simd *const simd_of[HOST_ISA_COUNT] = {
+    [HOST_SCALAR] = &dyti_host_simd_scalar,
+#if defined(__x86_64__)
+    [HOST_AVX2] = &dyti_host_simd_avx2,
+    [HOST_AVX512] = &dyti_host_simd_avx512,
+    [HOST_AVX512_BF16] = &dyti_host_simd_avx512,
+#endif
+};
+
+enum dyt_status dyti_host_scratch(struct host *host, size_t bytes)
+{
+    bytes = (bytes + 4095) / 4096 * 4096;
+    if (bytes <= host->scratch_bytes) {
+        return DYT_OK;
+    }
+    host->scratch_bytes = 0;
+    for (uint32_t t = 0; t < host->threads; t++) {
+        free(host->scratch[t]);
+        host->scratch[t] = aligned_alloc(4096, bytes);
+        if (host->scratch[t] == NULL) {
+            return DYTI_FAIL(DYT_ERR_NOMEM,
+                             "%zu bytes of kernel scratch for thread %u", bytes,
+                             t);
+        }
+    }
+    host->scratch_bytes = bytes;
+    return DYT_OK;
+}
+
+static void host_close(void *self)
+{
+    struct host *host = self;
+
+    if (host == NULL) {
+        return;
+    }
+    for (uint32_t t = 0; host->scratch != NULL && t < host->threads; t++) {
+        free(host->scratch[t]);
+    }
+    free(host->scratch);
+    free(host);
+}
+
 static enum dyt_status host_open(const struct dyti_kernel_params *params,
                                  void **out_self)
 {
@@ -22,15 +65,22 @@ static enum dyt_status host_open(const struct dyti_kernel_params *params,
     if (host == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "handle of the host kernels");
     }
-    host->isa = isa;
     host->pool = params != NULL ? params->pool : NULL;
+    host->threads = dyti_pool_threads(host->pool);
+    host->isa = isa;
+    host->simd = simd_of[isa];
+    host->onednn = isa == dyti_host_isa_best() && isa != HOST_SCALAR;
+    host->scratch = calloc(host->threads, sizeof(*host->scratch));
+    if (host->scratch == NULL) {
+        st = DYTI_FAIL(DYT_ERR_NOMEM, "host kernels of %u threads",
+                       host->threads);
+        goto out;
+    }
     *out_self = host;
-    return DYT_OK;
-}
-
-static void host_close(void *self)
-{
-    free(self);
+    host = NULL;
+out:
+    host_close(host);
+    return st;
 }
 
 static const char *host_isa(void *self)
@@ -44,7 +94,7 @@ const struct dyti_kernel_ops dyti_kernels_host = {
     .open = host_open,
     .close = host_close,
     .isa = host_isa,
-    .gemm = dyti_reference_gemm,
+    .gemm = dyti_host_gemm,
     .rmsnorm = dyti_reference_rmsnorm,
     .rmsnorm_back = dyti_reference_rmsnorm_back,
     .headnorm = dyti_reference_headnorm,

@@ -1,0 +1,268 @@
+/* Matrix products: which way, and cut how.
+ *   dot    y = x·Wᵀ, weights as they lie: decode shapes, and everything long
+ *          in k, where no packing is needed
+ *   bf16   the same with activations rounded to bf16, where the machine
+ *          multiplies bf16 (M > 16; below that memory is the limit)
+ *   onednn the rest, on tiles that we cut, one thread each
+ *   outer  the rest, where oneDNN would not use the instruction set asked for,
+ *          or weights must be widened
+ * Measured by bench/bench_gemm.c. */
+#include "device/host/kernels.h"
+#include "device/host/reference/reference.h"
+
+#include <dnnl.h>
+#include <stdatomic.h>
+
+/* Of the OpenMP library that oneDNN was linked with. */
+extern void omp_set_num_threads(int threads);
+
+#define DECODE_ROWS  16  /* at most so many rows are bound by memory */
+#define DOT_LONG_K   256 /* from here on the sum over lanes is hidden */
+#define BF16_STEP    32  /* elements of k in one bf16 product */
+#define INLINE_FLOPS 100000.0
+#define PIECE_FLOPS  1000000.0 /* smaller pieces are not worth a thread */
+#define PIECES       8
+
+struct job {
+    struct host *host;
+    const struct dyti_gemm *g;
+    int64_t mt, nt, column_tiles; /* a tile is mt x nt elements of c */
+    atomic_int failed;            /* oneDNN's status */
+};
+
+/* The part of c that a tile makes. */
+struct part {
+    int64_t i, j, m, n;
+};
+
+static struct part part_of(const struct job *job, size_t index)
+{
+    struct part p = {.i = (int64_t)index / job->column_tiles * job->mt,
+                     .j = (int64_t)index % job->column_tiles * job->nt};
+
+    p.m = host_min(job->mt, job->g->m - p.i);
+    p.n = host_min(job->nt, job->g->n - p.j);
+    return p;
+}
+
+static const void *b_at(const struct dyti_gemm *g, int64_t j)
+{
+    int64_t at = g->trans_b ? j * g->ldb : j;
+
+    return (const char *)g->b + at * (int64_t)dyti_dtype_bytes(g->b_dtype);
+}
+
+static const float *a_at(const struct dyti_gemm *g, int64_t i)
+{
+    return g->a + (g->trans_a ? i : i * g->lda);
+}
+
+static void dot_tile(void *arg, size_t index, uint32_t thread)
+{
+    struct job *job = arg;
+    const struct dyti_gemm *g = job->g;
+    struct part p = part_of(job, index);
+    struct simd_dot t = {.m = p.m,
+                         .n = p.n,
+                         .k = g->k,
+                         .a = a_at(g, p.i),
+                         .lda = g->lda,
+                         .b = b_at(g, p.j),
+                         .ldb = g->ldb,
+                         .b_dtype = g->b_dtype,
+                         .c = g->c + p.i * g->ldc + p.j,
+                         .ldc = g->ldc,
+                         .accumulate = g->accumulate};
+
+    (void)thread;
+    job->host->simd->dot(&t);
+}
+
+static int64_t bf16_row(int64_t k)
+{
+    return host_parts(k, BF16_STEP) * BF16_STEP;
+}
+
+static void bf16_tile(void *arg, size_t index, uint32_t thread)
+{
+    struct job *job = arg;
+    const struct dyti_gemm *g = job->g;
+    struct part p = part_of(job, index);
+    int64_t lda = bf16_row(g->k);
+    uint16_t *a = job->host->scratch[thread];
+    struct simd_dot_bf16 t = {.m = p.m,
+                              .n = p.n,
+                              .k = g->k,
+                              .a = a,
+                              .lda = lda,
+                              .b = b_at(g, p.j),
+                              .ldb = g->ldb,
+                              .c = g->c + p.i * g->ldc + p.j,
+                              .ldc = g->ldc,
+                              .accumulate = g->accumulate};
+
+    for (int64_t i = 0; i < p.m; i++) {
+        job->host->simd->narrow(a_at(g, p.i + i), a + i * lda, g->k);
+        for (int64_t x = g->k; x < lda; x++) {
+            a[i * lda + x] = 0;
+        }
+    }
+#if defined(__x86_64__)
+    dyti_simd_dot_bf16(&t);
+#endif
+}
+
+static void outer_tile(void *arg, size_t index, uint32_t thread)
+{
+    struct job *job = arg;
+    const struct dyti_gemm *g = job->g;
+    struct part p = part_of(job, index);
+    struct simd_outer t = {.m = p.m,
+                           .n = p.n,
+                           .k = g->k,
+                           .a = a_at(g, p.i),
+                           .a_row = g->trans_a ? 1 : g->lda,
+                           .a_col = g->trans_a ? g->lda : 1,
+                           .b = b_at(g, p.j),
+                           .ldb = g->ldb,
+                           .b_dtype = g->b_dtype,
+                           .b_trans = g->trans_b,
+                           .c = g->c + p.i * g->ldc + p.j,
+                           .ldc = g->ldc,
+                           .accumulate = g->accumulate};
+
+    job->host->simd->outer(&t, job->host->scratch[thread]);
+}
+
+static void onednn_tile(void *arg, size_t index, uint32_t thread)
+{
+    struct job *job = arg;
+    const struct dyti_gemm *g = job->g;
+    struct part p = part_of(job, index);
+    dnnl_status_t st;
+
+    (void)thread;
+    /* Our pool is the only one: oneDNN would start its own on each thread. */
+    omp_set_num_threads(1);
+    st = dnnl_sgemm(g->trans_a ? 'T' : 'N', g->trans_b ? 'T' : 'N', p.m, p.n,
+                    g->k, 1.0f, a_at(g, p.i), g->lda, b_at(g, p.j), g->ldb,
+                    g->accumulate ? 1.0f : 0.0f, g->c + p.i * g->ldc + p.j,
+                    g->ldc);
+    if (st != dnnl_success) {
+        atomic_store(&job->failed, (int)st);
+    }
+}
+
+/* Halve the tile until there are enough pieces worth a thread, keeping its
+ * sides multiples of a register block. */
+static void cut(struct job *job, int64_t mt, int64_t nt, int64_t rows,
+                int64_t cols)
+{
+    const struct dyti_gemm *g = job->g;
+    double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
+
+    mt = host_min(mt, host_parts(g->m, rows) * rows);
+    nt = host_min(nt, host_parts(g->n, cols) * cols);
+    if (flops < INLINE_FLOPS) {
+        mt = g->m;
+        nt = g->n;
+    }
+    while (host_parts(g->m, mt) * host_parts(g->n, nt) < PIECES &&
+           (double)mt * (double)nt * (double)g->k > PIECE_FLOPS &&
+           (mt > rows || nt > cols)) {
+        if (mt / rows >= nt / cols) {
+            mt = host_parts(mt / 2, rows) * rows;
+        } else {
+            nt = host_parts(nt / 2, cols) * cols;
+        }
+    }
+    job->mt = mt;
+    job->nt = nt;
+}
+
+static void cut_dot(struct job *job)
+{
+    const struct dyti_gemm *g = job->g;
+    const struct host_simd *simd = job->host->simd;
+    int64_t width = (int64_t)dyti_dtype_bytes(g->b_dtype);
+    int64_t mt, nt;
+
+    if (g->m <= DECODE_ROWS) { /* a stripe of weights of about 128 KiB */
+        nt = host_max(131072 / (g->k * width) / 16 * 16, 16);
+        cut(job, g->m, nt, g->m, 16);
+        return;
+    }
+    /* Rows of a stay in the second cache. */
+    mt = 196608 / (g->k * 4) / simd->dot_rows * simd->dot_rows;
+    mt = host_min(host_max(mt, 4 * simd->dot_rows), 192);
+    cut(job, mt, 128, simd->dot_rows, simd->dot_cols);
+}
+
+static bool is_long_dot(const struct dyti_gemm *g)
+{
+    return g->trans_b && (g->m <= DECODE_ROWS || g->k >= DOT_LONG_K);
+}
+
+static enum dyt_status run_bf16(struct job *job, dyti_tile_fn *out_tile)
+{
+    int64_t k = bf16_row(job->g->k);
+    int64_t mt = host_min(host_max(196608 / (k * 2) / 6 * 6, 24), 192);
+
+    cut(job, mt, 128, 6, 4);
+    *out_tile = bf16_tile;
+    return dyti_host_scratch(job->host,
+                             (size_t)(job->mt * k) * sizeof(uint16_t));
+}
+
+/* Choose the way and the tile; make room for it. */
+static enum dyt_status choose(struct job *job, dyti_tile_fn *out_tile)
+{
+    const struct dyti_gemm *g = job->g;
+    struct host *host = job->host;
+    const struct host_simd *simd = host->simd;
+
+    if (g->trans_b && g->b_dtype == DYTI_BF16 && g->m > DECODE_ROWS &&
+        host->isa == HOST_AVX512_BF16) {
+        return run_bf16(job, out_tile);
+    }
+    if (is_long_dot(g)) {
+        cut_dot(job);
+        *out_tile = dot_tile;
+        return DYT_OK;
+    }
+    if (host->onednn && g->b_dtype == DYTI_F32) {
+        cut(job, 384, 384, 48, 48);
+        *out_tile = onednn_tile;
+        return DYT_OK;
+    }
+    cut(job, 192, 128, simd->outer_rows, simd->outer_cols);
+    *out_tile = outer_tile;
+    return dyti_host_scratch(host, (size_t)simd->outer_scratch * sizeof(float));
+}
+
+enum dyt_status dyti_host_gemm(void *self, const struct dyti_gemm *g)
+{
+    struct job job = {.host = self, .g = g};
+    dyti_tile_fn tile = NULL;
+    enum dyt_status st = DYT_OK;
+
+    dyti_assert(!(g->trans_a && g->trans_b));
+    if (g->m == 0 || g->n == 0 || g->k == 0) {
+        return dyti_reference_gemm(NULL, g);
+    }
+    st = choose(&job, &tile);
+    if (st != DYT_OK) {
+        return st;
+    }
+    job.column_tiles = host_parts(g->n, job.nt);
+    dyti_pool_run(job.host->pool,
+                  (size_t)(host_parts(g->m, job.mt) * job.column_tiles), tile,
+                  &job);
+    if (atomic_load(&job.failed) != 0) {
+        return DYTI_FAIL(DYT_ERR_DEVICE,
+                         "oneDNN's product of %lld x %lld x %lld answers %d",
+                         (long long)g->m, (long long)g->n, (long long)g->k,
+                         atomic_load(&job.failed));
+    }
+    return DYT_OK;
+}

@@ -1,0 +1,309 @@
+/* Matrix products on register blocks.
+ *   dot    y = x·Wᵀ with W as it lies: vectors run along k, one accumulator per
+ *          element, lanes added at the end.  No packing.
+ *   outer  the others: vectors run along n; b is packed (and widened) into a
+ *          panel that stays in the cache, a is read as it lies. */
+
+/* ---- dot ---- */
+
+INLINE void dot_finish(const struct simd_dot *t, int64_t i, int64_t j,
+                       const int nr, const vf *acc)
+{
+    float sum[4], *c = t->c + i * t->ldc + j;
+
+    if (nr == 4) {
+        v_sum4(acc, sum);
+    } else {
+        UNROLL
+        for (int x = 0; x < nr; x++) {
+            sum[x] = v_sum(acc[x]);
+        }
+    }
+    UNROLL
+    for (int x = 0; x < nr; x++) {
+        c[x] = t->accumulate ? c[x] + sum[x] : sum[x];
+    }
+}
+
+INLINE void dot_block(const struct simd_dot *t, int64_t i, int64_t j,
+                      const int mr, const int nr, const enum dyti_dtype dtype)
+{
+    vf acc[DOT_MR][4], x[DOT_MR];
+    const float *a = t->a + i * t->lda;
+    int64_t whole = t->k - TAIL(t->k), lda = t->lda, ldb = t->ldb;
+
+    UNROLL
+    for (int r = 0; r < mr; r++) {
+        UNROLL
+        for (int s = 0; s < nr; s++) {
+            acc[r][s] = v_zero();
+        }
+    }
+    for (int64_t p = 0; p < whole; p += VL) {
+        UNROLL
+        for (int r = 0; r < mr; r++) {
+            x[r] = v_load(a + r * lda + p);
+        }
+        UNROLL
+        for (int s = 0; s < nr; s++) {
+            vf w = v_weight(t->b, dtype, (j + s) * ldb + p);
+
+            UNROLL
+            for (int r = 0; r < mr; r++) {
+                acc[r][s] = v_fma(x[r], w, acc[r][s]);
+            }
+        }
+    }
+    if (whole < t->k) {
+        UNROLL
+        for (int s = 0; s < nr; s++) {
+            vf w = v_weight_n(t->b, dtype, (j + s) * ldb + whole, t->k - whole);
+
+            UNROLL
+            for (int r = 0; r < mr; r++) {
+                acc[r][s] = v_fma(v_load_n(a + r * lda + whole, t->k - whole),
+                                  w, acc[r][s]);
+            }
+        }
+    }
+    UNROLL
+    for (int r = 0; r < mr; r++) {
+        dot_finish(t, i + r, j, nr, acc[r]);
+    }
+}
+
+/* All rows against columns [j, j + nr). */
+INLINE void dot_stripe(const struct simd_dot *t, int64_t j, const int nr,
+                       const enum dyti_dtype dtype)
+{
+    int64_t i = 0;
+
+    for (; i + DOT_MR <= t->m; i += DOT_MR) {
+        dot_block(t, i, j, DOT_MR, nr, dtype);
+    }
+    switch (t->m - i) {
+    case 1:
+        dot_block(t, i, j, 1, nr, dtype);
+        break;
+#if DOT_MR > 2
+    case 2:
+        dot_block(t, i, j, 2, nr, dtype);
+        break;
+#endif
+#if DOT_MR > 3
+    case 3:
+        dot_block(t, i, j, 3, nr, dtype);
+        break;
+    case 4:
+        dot_block(t, i, j, 4, nr, dtype);
+        break;
+    case 5:
+        dot_block(t, i, j, 5, nr, dtype);
+        break;
+#endif
+    default:
+        break;
+    }
+}
+
+INLINE void dot_typed(const struct simd_dot *t, const enum dyti_dtype dtype)
+{
+    int64_t j = 0;
+
+    for (; j + DOT_NR <= t->n; j += DOT_NR) {
+        dot_stripe(t, j, DOT_NR, dtype);
+    }
+    for (; j < t->n; j++) {
+        dot_stripe(t, j, 1, dtype);
+    }
+}
+
+static void simd_dot_f32(const struct simd_dot *t)
+{
+    dot_typed(t, DYTI_F32);
+}
+
+static void simd_dot_bf16(const struct simd_dot *t)
+{
+    dot_typed(t, DYTI_BF16);
+}
+
+static void simd_dot_any(const struct simd_dot *t)
+{
+    if (t->b_dtype == DYTI_F32) {
+        simd_dot_f32(t);
+    } else {
+        simd_dot_bf16(t);
+    }
+}
+
+/* ---- outer ---- */
+
+#define OUTER_NC (OUTER_NV * VL) /* columns of a panel */
+#define OUTER_KC 256             /* rows of a panel */
+
+/* panel[p][OUTER_NC] = b[p0 + p][j .. j + n), zeros beyond n. */
+INLINE void pack_panel(const struct simd_outer *t, int64_t p0, int64_t kc,
+                       int64_t j, int64_t n, const enum dyti_dtype dtype,
+                       float *panel)
+{
+    for (int64_t p = 0; p < kc; p++) {
+        int64_t at = (p0 + p) * t->ldb + j;
+
+        UNROLL
+        for (int s = 0; s < OUTER_NV; s++) {
+            int64_t left = n - s * VL;
+            vf w = v_zero();
+
+            if (left >= VL) {
+                w = v_weight(t->b, dtype, at + s * VL);
+            } else if (left > 0) {
+                w = v_weight_n(t->b, dtype, at + s * VL, left);
+            }
+            v_store(panel + p * OUTER_NC + s * VL, w);
+        }
+    }
+}
+
+/* The same where b is stored [n,k]. */
+static void pack_panel_trans(const struct simd_outer *t, int64_t p0, int64_t kc,
+                             int64_t j, int64_t n, float *panel)
+{
+    for (int64_t s = 0; s < OUTER_NC; s++) {
+        int64_t at = (j + s) * t->ldb + p0;
+
+        for (int64_t p = 0; p < kc; p++) {
+            float w = 0.0f;
+
+            if (s < n && t->b_dtype == DYTI_F32) {
+                w = ((const float *)t->b)[at + p];
+            } else if (s < n) {
+                w = dyti_bf16_to_f32(((const uint16_t *)t->b)[at + p]);
+            }
+            panel[p * OUTER_NC + s] = w;
+        }
+    }
+}
+
+INLINE void outer_finish(float *c, int64_t n, bool add, const vf *acc)
+{
+    UNROLL
+    for (int s = 0; s < OUTER_NV; s++) {
+        int64_t left = n - s * VL;
+        float *at = c + s * VL;
+        vf y = acc[s];
+
+        if (left >= VL) {
+            v_store(at, add ? y + v_load(at) : y + v_zero());
+        } else if (left > 0) {
+            v_store_n(at, add ? y + v_load_n(at, left) : y + v_zero(), left);
+        }
+    }
+}
+
+INLINE void outer_block(const struct simd_outer *t, const float *a, int64_t kc,
+                        const float *panel, int64_t n, float *c, bool add,
+                        const int mr)
+{
+    vf acc[OUTER_MR][OUTER_NV];
+    int64_t row = t->a_row, col = t->a_col;
+
+    UNROLL
+    for (int r = 0; r < mr; r++) {
+        UNROLL
+        for (int s = 0; s < OUTER_NV; s++) {
+            acc[r][s] = v_zero();
+        }
+    }
+    for (int64_t p = 0; p < kc; p++) {
+        vf w[OUTER_NV];
+
+        UNROLL
+        for (int s = 0; s < OUTER_NV; s++) {
+            w[s] = v_load(panel + p * OUTER_NC + s * VL);
+        }
+        UNROLL
+        for (int r = 0; r < mr; r++) {
+            vf x = v_set(a[r * row + p * col]);
+
+            UNROLL
+            for (int s = 0; s < OUTER_NV; s++) {
+                acc[r][s] = v_fma(x, w[s], acc[r][s]);
+            }
+        }
+    }
+    UNROLL
+    for (int r = 0; r < mr; r++) {
+        outer_finish(c + r * t->ldc, n, add, acc[r]);
+    }
+}
+
+/* All rows against one panel: columns [j, j + n), k from p0 on. */
+INLINE void outer_stripe(const struct simd_outer *t, int64_t p0, int64_t kc,
+                         int64_t j, int64_t n, const float *panel)
+{
+    bool add = t->accumulate || p0 > 0;
+    const float *a = t->a + p0 * t->a_col;
+    int64_t i = 0;
+
+    for (; i + OUTER_MR <= t->m; i += OUTER_MR) {
+        outer_block(t, a + i * t->a_row, kc, panel, n, t->c + i * t->ldc + j,
+                    add, OUTER_MR);
+    }
+#if OUTER_MR > 4
+    for (; i + 4 <= t->m; i += 4) {
+        outer_block(t, a + i * t->a_row, kc, panel, n, t->c + i * t->ldc + j,
+                    add, 4);
+    }
+#endif
+    for (; i < t->m; i++) {
+        outer_block(t, a + i * t->a_row, kc, panel, n, t->c + i * t->ldc + j,
+                    add, 1);
+    }
+}
+
+static void simd_outer_any(const struct simd_outer *t, float *scratch)
+{
+    for (int64_t p = 0; p < t->k; p += OUTER_KC) {
+        int64_t kc = t->k - p < OUTER_KC ? t->k - p : OUTER_KC;
+
+        for (int64_t j = 0; j < t->n; j += OUTER_NC) {
+            int64_t n = t->n - j < OUTER_NC ? t->n - j : OUTER_NC;
+
+            if (t->b_trans) {
+                pack_panel_trans(t, p, kc, j, n, scratch);
+            } else if (t->b_dtype == DYTI_F32) {
+                pack_panel(t, p, kc, j, n, DYTI_F32, scratch);
+            } else {
+                pack_panel(t, p, kc, j, n, DYTI_BF16, scratch);
+            }
+            outer_stripe(t, p, kc, j, n, scratch);
+        }
+    }
+}
+
+/* ---- conversions ---- */
+
+static void simd_widen(const uint16_t *src, float *dst, int64_t count)
+{
+    int64_t i = 0;
+
+    for (; i + VL <= count; i += VL) {
+        v_store(dst + i, v_load_bf16(src + i));
+    }
+    if (i < count) {
+        v_store_n(dst + i, v_load_bf16_n(src + i, count - i), count - i);
+    }
+}
+
+static void simd_narrow(const float *src, uint16_t *dst, int64_t count)
+{
+    int64_t i = 0;
+
+    for (; i + VL <= count; i += VL) {
+        v_store_bf16(dst + i, v_load(src + i));
+    }
+    if (i < count) {
+        v_store_bf16_n(dst + i, v_load_n(src + i, count - i), count - i);
+    }
+}

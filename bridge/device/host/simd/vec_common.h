@@ -1,0 +1,62 @@
+/* What the kernel bodies share on top of a vec_*.h. */
+#ifndef DYTI_VEC_COMMON_H
+#define DYTI_VEC_COMMON_H
+
+#include "base/dtype.h"
+#include "base/num.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Loops over register blocks of constant size must be unrolled fully, or the
+ * accumulators live in memory. */
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 64")
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+/* The last cols % VL elements, or 0. */
+#define TAIL(cols) ((cols) % VL)
+
+INLINE vf v_zero(void)
+{
+    return v_set(0.0f);
+}
+
+/* VL elements of a weight, f32 or bf16, from element i on. */
+INLINE vf v_weight(const void *w, enum dyti_dtype dtype, int64_t i)
+{
+    return dtype == DYTI_F32 ? v_load((const float *)w + i)
+                             : v_load_bf16((const uint16_t *)w + i);
+}
+
+INLINE vf v_weight_n(const void *w, enum dyti_dtype dtype, int64_t i, int64_t n)
+{
+    return dtype == DYTI_F32 ? v_load_n((const float *)w + i, n)
+                             : v_load_bf16_n((const uint16_t *)w + i, n);
+}
+
+/* e^x within 2 ulp; 0 below the normal range, infinity above; NaN stays.
+ * x = n ln 2 + r with |r| <= ln 2 / 2, e^r by a polynomial. */
+INLINE vf v_exp(vf x)
+{
+    const vf low = v_set(-87.33654f);
+    vf c = v_max(low, v_min(v_set(89.0f), x));
+    vf n = v_round(c * v_set(1.44269504089f));
+    vf r = v_fma(n, v_set(-0.693359375f), c);
+    vf p = v_set(1.9875691500e-4f);
+
+    r = v_fma(n, v_set(2.12194440e-4f), r);
+    p = v_fma(p, r, v_set(1.3981999507e-3f));
+    p = v_fma(p, r, v_set(8.3334519073e-3f));
+    p = v_fma(p, r, v_set(4.1665795894e-2f));
+    p = v_fma(p, r, v_set(1.6666665459e-1f));
+    p = v_fma(p, r, v_set(5.0000001201e-1f));
+    p = v_fma(p, r * r, r) + v_set(1.0f);
+    return v_keep_ge(v_scale2(p, n), x, low);
+}
+
+#endif /* DYTI_VEC_COMMON_H */
