@@ -26,6 +26,7 @@ target_compile_definitions(dyt_flags INTERFACE _GNU_SOURCE)
 target_compile_options(dyt_flags INTERFACE
   -Wall -Wextra -Wshadow -Wconversion -Wvla
   $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes -Wmissing-prototypes>
+  "$<$<COMPILE_LANGUAGE:C>:SHELL:-include ${PROJECT_SOURCE_DIR}/core/base/banned.h>"
   -fno-math-errno
   -ffile-prefix-map=${PROJECT_SOURCE_DIR}/=)
 target_link_libraries(dyt_flags INTERFACE Threads::Threads)

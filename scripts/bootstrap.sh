@@ -23,7 +23,7 @@ header_compiles() {
       before=$'#define PCRE2_CODE_UNIT_WIDTH 8\n' ;;
   esac
   printf '%s#include <%s>\n' "$before" "$1" |
-    "${CXX:-g++}" -std=c++17 -fsyntax-only "${flags[@]}" -x c++ - 2>/dev/null
+    "${CXX:-g++}" -std=c++17 -E "${flags[@]}" -x c++ - -o /dev/null 2>/dev/null
 }
 
 present() { # PROBE
