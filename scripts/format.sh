@@ -11,5 +11,5 @@ if [ "${1:-}" = --check ]; then
   how=(--dry-run --Werror)
 fi
 find bench bridge cli core lib rollout score tests trainer \
-  -type f \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.hpp' \) -print0 2>/dev/null |
+  -type f \( -name '*.[ch]' -o -name '*.cc' -o -name '*.cpp' -o -name '*.hpp' \) -print0 2>/dev/null |
   xargs -0 -r clang-format "${how[@]}"

@@ -33,12 +33,13 @@ uint32_t dyti_model_find(const struct dyti_model *model, int32_t layer,
         return slot == DYTI_SLOT_EMBED
                    ? 0
                    : 1 + (uint32_t)arch->layers * per_layer +
-                         present_before(arch, DYTI_SLOT_FINAL_NORM, slot);
+                         present_before(arch, DYTI_SLOT_FINAL_NORM, (int)slot);
     }
     if (layer < 0 || layer >= arch->layers) {
         return UINT32_MAX;
     }
-    return 1 + (uint32_t)layer * per_layer + present_before(arch, first, slot);
+    return 1 + (uint32_t)layer * per_layer +
+           present_before(arch, first, (int)slot);
 }
 
 /* "<number>." at *text: digits as one writes them, no leading zero. */

@@ -8,7 +8,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOURCE_DIRS = ("bench", "bridge", "cli", "core", "lib", "rollout", "score",
                "tests", "trainer")
-C_SUFFIXES = {".c", ".h", ".cpp", ".hpp", ".cu", ".cuh"}
+C_SUFFIXES = {".c", ".h", ".cc", ".cpp", ".hpp", ".cu", ".cuh"}
 
 
 def tracked():
