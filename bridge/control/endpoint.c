@@ -1,0 +1,112 @@
+#include "control/socket.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+void dyti_control_endpoint(uint64_t job, char out[DYTI_ENDPOINT_BYTES])
+{
+    snprintf(out, DYTI_ENDPOINT_BYTES, "ipc://@dynatrain-%016" PRIx64, job);
+}
+
+enum dyt_status dyti_control_random(uint64_t *out_number)
+{
+    uint64_t number = 0;
+
+    while (number == 0) {
+        if (getrandom(&number, sizeof(number), 0) != (ssize_t)sizeof(number)) {
+            return DYTI_FAIL(DYT_ERR_IO, "no random number from the system: %s",
+                             strerror(errno));
+        }
+    }
+    *out_number = number;
+    return DYT_OK;
+}
+
+void dyti_frame_fini(struct dyti_frame *frame)
+{
+    dyti_buffer_fini(&frame->buffer);
+    *frame = (struct dyti_frame){0};
+}
+
+enum dyt_status dyti_zmq_fail(const char *call, const char *endpoint)
+{
+    return DYTI_FAIL(DYT_ERR_IO, "%s on %s: %s", call, endpoint,
+                     zmq_strerror(zmq_errno()));
+}
+
+enum dyt_status dyti_zmq_open(int type, struct dyti_socket *out)
+{
+    int none = 0, unlimited = 0;
+    struct dyti_socket s = {.context = zmq_ctx_new()};
+
+    if (s.context == NULL) {
+        return dyti_zmq_fail("zmq_ctx_new", "this process");
+    }
+    zmq_ctx_set(s.context, ZMQ_IO_THREADS, 1);
+    s.socket = zmq_socket(s.context, type);
+    if (s.socket == NULL ||
+        zmq_setsockopt(s.socket, ZMQ_LINGER, &none, sizeof(none)) != 0 ||
+        zmq_setsockopt(s.socket, ZMQ_SNDHWM, &unlimited, sizeof(int)) != 0 ||
+        zmq_setsockopt(s.socket, ZMQ_RCVHWM, &unlimited, sizeof(int)) != 0) {
+        enum dyt_status st = dyti_zmq_fail("zmq_socket", "this process");
+
+        dyti_zmq_close(&s);
+        return st;
+    }
+    *out = s;
+    return DYT_OK;
+}
+
+void dyti_zmq_close(struct dyti_socket *s)
+{
+    if (s->socket != NULL) {
+        zmq_close(s->socket);
+    }
+    if (s->context != NULL) {
+        zmq_ctx_term(s->context);
+    }
+    *s = (struct dyti_socket){0};
+}
+
+static void free_bytes(void *bytes, void *hint)
+{
+    (void)hint;
+    free(bytes);
+}
+
+enum dyt_status dyti_zmq_send(struct dyti_socket *s, struct dyti_buffer *buffer)
+{
+    zmq_msg_t message;
+
+    if (zmq_msg_init_data(&message, buffer->bytes, buffer->size_bytes,
+                          free_bytes, NULL) != 0) {
+        dyti_buffer_fini(buffer);
+        return dyti_zmq_fail("zmq_msg_init_data", "a message");
+    }
+    *buffer = (struct dyti_buffer){0}; /* the message owns the bytes now */
+    if (zmq_msg_send(&message, s->socket, 0) < 0) {
+        enum dyt_status st =
+            dyti_zmq_fail("zmq_msg_send", "the control socket");
+
+        zmq_msg_close(&message);
+        return st;
+    }
+    return DYT_OK;
+}
+
+bool dyti_zmq_take(zmq_msg_t *message, struct dyti_buffer *out)
+{
+    size_t size = zmq_msg_size(message);
+
+    out->bytes = malloc(size > 0 ? size : 1);
+    if (out->bytes == NULL) {
+        return false;
+    }
+    memcpy(out->bytes, zmq_msg_data(message), size);
+    out->size_bytes = size;
+    return true;
+}

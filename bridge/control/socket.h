@@ -1,0 +1,23 @@
+/* ZeroMQ calls that both sides make; errors are translated in endpoint.c. */
+#ifndef DYTI_CONTROL_SOCKET_H
+#define DYTI_CONTROL_SOCKET_H
+
+#include "control/control.h"
+
+#include <zmq.h>
+
+struct dyti_socket {
+    void *context, *socket;
+};
+
+/* "<call> on <endpoint>: <ZeroMQ's text>". */
+enum dyt_status dyti_zmq_fail(const char *call, const char *endpoint);
+enum dyt_status dyti_zmq_open(int type, struct dyti_socket *out);
+void dyti_zmq_close(struct dyti_socket *s);
+/* One frame; takes the buffer over without a copy. */
+enum dyt_status dyti_zmq_send(struct dyti_socket *s,
+                              struct dyti_buffer *buffer);
+/* A copy of a received frame; false: out of memory. */
+bool dyti_zmq_take(zmq_msg_t *message, struct dyti_buffer *out);
+
+#endif /* DYTI_CONTROL_SOCKET_H */

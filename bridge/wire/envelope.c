@@ -1,0 +1,129 @@
+#include "wire/codec.h"
+
+#include <stdlib.h>
+
+static const char *const names[DYTI_MSG_COUNT] = {
+    [DYTI_MSG_HELLO] = "hello",
+    [DYTI_MSG_ASSIGN] = "assign",
+    [DYTI_MSG_READY] = "ready",
+    [DYTI_MSG_HEARTBEAT] = "heartbeat",
+    [DYTI_MSG_PAUSE] = "pause",
+    [DYTI_MSG_PAUSED] = "paused",
+    [DYTI_MSG_SWITCH] = "switch",
+    [DYTI_MSG_SWITCH_READY] = "switch ready",
+    [DYTI_MSG_SWITCH_DONE] = "switch done",
+    [DYTI_MSG_GENERATE] = "generate",
+    [DYTI_MSG_SAMPLES] = "samples",
+    [DYTI_MSG_TRAIN] = "train",
+    [DYTI_MSG_METRICS] = "metrics",
+    [DYTI_MSG_CHECKPOINT] = "checkpoint",
+    [DYTI_MSG_CHECKPOINT_DONE] = "checkpoint done",
+    [DYTI_MSG_ERROR] = "error",
+    [DYTI_MSG_BYE] = "bye",
+};
+
+const char *dyti_message_name(enum dyti_message type)
+{
+    return (uint32_t)type < DYTI_MSG_COUNT && names[type] != NULL ? names[type]
+                                                                  : "unknown";
+}
+
+void dyti_buffer_fini(struct dyti_buffer *buffer)
+{
+    free(buffer->bytes);
+    *buffer = (struct dyti_buffer){0};
+}
+
+enum dyt_status dyti_wire_empty(const struct dyti_envelope *envelope,
+                                struct dyti_buffer *out)
+{
+    struct dyti_writer w;
+
+    dyti_writer_begin(&w, envelope);
+    dyti_write_array(&w, 0);
+    return dyti_writer_end(&w, dyti_message_name(envelope->type), out);
+}
+
+/* The frame is two arrays and nothing else. */
+static enum dyt_status check_frame(const void *bytes, size_t size_bytes)
+{
+    msgpack_unpacked part;
+    size_t at = 0;
+    enum dyt_status st = DYT_OK;
+
+    msgpack_unpacked_init(&part);
+    for (int i = 0; i < 2 && st == DYT_OK; i++) {
+        if (msgpack_unpack_next(&part, bytes, size_bytes, &at) !=
+                MSGPACK_UNPACK_SUCCESS ||
+            part.data.type != MSGPACK_OBJECT_ARRAY) {
+            st = DYTI_FAIL(DYT_ERR_FORMAT,
+                           "a message of %zu bytes: part %d is not a msgpack "
+                           "array",
+                           size_bytes, i);
+        }
+    }
+    if (st == DYT_OK && at != size_bytes) {
+        st = DYTI_FAIL(DYT_ERR_FORMAT,
+                       "a message of %zu bytes has %zu bytes after its payload",
+                       size_bytes, size_bytes - at);
+    }
+    msgpack_unpacked_destroy(&part);
+    return st;
+}
+
+static enum dyt_status read_envelope(const void *bytes, size_t size_bytes,
+                                     struct dyti_envelope *out)
+{
+    msgpack_unpacked part;
+    struct dyti_reader r;
+    size_t at = 0;
+    int64_t sender;
+
+    msgpack_unpacked_init(&part);
+    if (msgpack_unpack_next(&part, bytes, size_bytes, &at) !=
+        MSGPACK_UNPACK_SUCCESS) {
+        msgpack_unpacked_destroy(&part);
+        return DYTI_FAIL(DYT_ERR_FORMAT, "a message without an envelope");
+    }
+    r = (struct dyti_reader){"any", part.data.via.array.ptr,
+                             part.data.via.array.size, 0, DYT_OK};
+    out->protocol = (uint32_t)dyti_read_u64(&r, "protocol", UINT32_MAX);
+    out->type = (uint32_t)dyti_read_u64(&r, "type", UINT32_MAX);
+    out->job = dyti_read_u64(&r, "job", UINT64_MAX);
+    sender = dyti_read_i64(&r, "sender");
+    out->sender = (int32_t)sender;
+    out->epoch = dyti_read_u64(&r, "epoch", UINT64_MAX);
+    out->sequence = dyti_read_u64(&r, "sequence", UINT64_MAX);
+    out->version = dyti_read_u64(&r, "version", UINT64_MAX);
+    if (r.status == DYT_OK &&
+        (sender < DYTI_MANAGER_RANK || sender > INT32_MAX)) {
+        r.status = DYTI_FAIL(DYT_ERR_FORMAT, "a message from rank %lld",
+                             (long long)sender);
+    }
+    msgpack_unpacked_destroy(&part);
+    return r.status;
+}
+
+enum dyt_status dyti_wire_envelope(const void *bytes, size_t size_bytes,
+                                   struct dyti_envelope *out)
+{
+    struct dyti_envelope e = {0};
+    enum dyt_status st = check_frame(bytes, size_bytes);
+
+    st = st != DYT_OK ? st : read_envelope(bytes, size_bytes, &e);
+    if (st != DYT_OK) {
+        return st;
+    }
+    if (e.protocol != DYTI_PROTOCOL) {
+        return DYTI_FAIL(DYT_ERR_FORMAT,
+                         "rank %d speaks protocol %u, this side %u: use one "
+                         "version of dynatrain everywhere",
+                         e.sender, e.protocol, DYTI_PROTOCOL);
+    }
+    if (e.type == 0 || e.type >= DYTI_MSG_COUNT) {
+        return DYTI_FAIL(DYT_ERR_FORMAT, "rank %d sent a message of type %u",
+                         e.sender, e.type);
+    }
+    *out = e;
+    return DYT_OK;
+}
