@@ -10,9 +10,10 @@ import tree
 
 INCLUDES = ["-Icore", "-Icore/include", "-I.", "-Ibridge", "-Itests/support"]
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror"]
-# Kernel bodies are templates over vec_*.h, included once per instruction set.
+# Kernel bodies are templates over vec_*.h, included once per instruction set;
+# a vec_*.h needs that set's flags.
 TEMPLATES = re.compile(
-    r"bridge/device/host/simd/(\w+_body|bodies|vec_common)\.h")
+    r"bridge/device/host/simd/(\w+_body|bodies|vec_\w+)\.h")
 # Not C: the thin shims' own C++ headers.
 CXX_SUFFIXES = {".hpp"}
 
