@@ -1,0 +1,205 @@
+/* Looking things up in the table of settings: rows, choices, and the nearest
+ * known key of a wrong one. */
+#include "format/job_options.h"
+
+#include "base/banned.h"
+
+#define WORD_MAX 64u
+
+const struct dyti_option *dyti_options(enum dyti_option_scope scope,
+                                       size_t *out_count)
+{
+    switch (scope) {
+    case DYTI_SCOPE_PHASE:
+        *out_count = dyti_phase_option_count;
+        return dyti_phase_options;
+    case DYTI_SCOPE_REWARD:
+        *out_count = dyti_reward_option_count;
+        return dyti_reward_options;
+    default:
+        *out_count = dyti_job_option_count;
+        return dyti_job_options;
+    }
+}
+
+const struct dyti_option *dyti_option_find(enum dyti_option_scope scope,
+                                           const char *path)
+{
+    size_t count;
+    const struct dyti_option *row = dyti_options(scope, &count);
+
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(row[i].path, path) == 0) {
+            return &row[i];
+        }
+    }
+    return NULL;
+}
+
+bool dyti_option_is_table(enum dyti_option_scope scope, const char *path)
+{
+    size_t count, bytes = strlen(path);
+    const struct dyti_option *row = dyti_options(scope, &count);
+
+    for (size_t i = 0; i < count; i++) {
+        if (strncmp(row[i].path, path, bytes) == 0 &&
+            row[i].path[bytes] == '.') {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool dyti_option_fits(const struct dyti_option *option, uint32_t kind)
+{
+    return option->kinds == 0 || (option->kinds >> kind & 1u) != 0;
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+uint32_t dyti_edit_distance(const char *a, const char *b)
+{
+    size_t la = strlen(a), lb = strlen(b);
+    uint32_t row[3][WORD_MAX]; /* before the last, the last, this one */
+
+    if (la >= WORD_MAX || lb >= WORD_MAX) {
+        return UINT32_MAX;
+    }
+    for (uint32_t j = 0; j <= lb; j++) {
+        row[1][j] = j;
+    }
+    for (uint32_t i = 1; i <= la; i++) {
+        row[2][0] = i;
+        for (uint32_t j = 1; j <= lb; j++) {
+            uint32_t d = row[1][j - 1] + (a[i - 1] != b[j - 1]);
+
+            d = least(d, least(row[1][j], row[2][j - 1]) + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] &&
+                a[i - 2] == b[j - 1]) {
+                d = least(d, row[0][j - 2] + 1);
+            }
+            row[2][j] = d;
+        }
+        memcpy(row[0], row[1], sizeof(row[0]));
+        memcpy(row[1], row[2], sizeof(row[1]));
+    }
+    return row[1][lb];
+}
+
+static const char *last_word(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+
+    return dot == NULL ? path : dot + 1;
+}
+
+/* A whole path spelled nearly so, or the same last word in another table. */
+const char *dyti_option_nearest(enum dyti_option_scope scope, const char *path)
+{
+    size_t count, length = strlen(path);
+    const struct dyti_option *row = dyti_options(scope, &count);
+    const char *best = NULL;
+    uint32_t best_distance = (uint32_t)(length / 3 + 2);
+
+    for (size_t i = 0; i < count; i++) {
+        uint32_t d = dyti_edit_distance(path, row[i].path);
+
+        if (d < best_distance) {
+            best = row[i].path;
+            best_distance = d;
+        }
+    }
+    for (size_t i = 0; i < count && best == NULL; i++) {
+        if (strcmp(last_word(row[i].path), last_word(path)) == 0) {
+            best = row[i].path;
+        }
+    }
+    for (size_t i = 0; i < count && best == NULL; i++) {
+        const char *word = last_word(row[i].path);
+
+        if (strlen(word) > 3 &&
+            dyti_edit_distance(word, last_word(path)) <= 2) {
+            best = row[i].path;
+        }
+    }
+    return best;
+}
+
+/* The next word of "a|b|!c"; false at the end. */
+static bool next_word(const char **at, const char **word, size_t *bytes,
+                      bool *served)
+{
+    if (**at == '\0') {
+        return false;
+    }
+    *served = **at != '!';
+    *word = *served ? *at : *at + 1;
+    *bytes = strcspn(*word, "|");
+    *at = *word + *bytes;
+    *at += **at == '|';
+    return true;
+}
+
+int32_t dyti_choice_find(const char *choices, const char *word,
+                         size_t word_bytes, bool *out_served)
+{
+    const char *at = choices, *have;
+    size_t bytes;
+    int32_t position = 0;
+
+    while (next_word(&at, &have, &bytes, out_served)) {
+        if (bytes == word_bytes && memcmp(have, word, bytes) == 0) {
+            return position;
+        }
+        position++;
+    }
+    return -1;
+}
+
+const char *dyti_choice_word(const char *choices, uint32_t position, char *buf,
+                             size_t buf_bytes)
+{
+    const char *at = choices, *word;
+    size_t bytes;
+    bool served;
+
+    while (next_word(&at, &word, &bytes, &served)) {
+        if (position-- == 0) {
+            snprintf(buf, buf_bytes, "%.*s", (int)bytes, word);
+            return buf;
+        }
+    }
+    return "?";
+}
+
+const char *dyti_choice_list(const char *choices, char *buf, size_t buf_bytes)
+{
+    const char *at = choices, *word;
+    size_t bytes, used = 0, left = 0, total = 0;
+    bool served;
+
+    while (next_word(&at, &word, &bytes, &served)) {
+        total += served;
+    }
+    buf[0] = '\0';
+    at = choices;
+    while (next_word(&at, &word, &bytes, &served)) {
+        const char *glue = left == 0 ? "" : left + 1 == total ? " or " : ", ";
+        int got;
+
+        if (!served) {
+            continue;
+        }
+        got = snprintf(buf + used, buf_bytes - used, "%s%.*s", glue, (int)bytes,
+                       word);
+        used += got > 0 ? (size_t)got : 0;
+        left++;
+        if (used >= buf_bytes) {
+            break; /* cut */
+        }
+    }
+    return buf;
+}
