@@ -174,7 +174,7 @@ static void add_box(uint32_t ndim, const int64_t *shape, uint32_t axis,
                     struct dyt_box *out)
 {
     /* row: index of the outer dims [0, axis), row-major. */
-    out->ndim = ndim;
+    *out = (struct dyt_box){.ndim = ndim};
     for (uint32_t d = axis; d-- > 0;) {
         out->lo[d] = (int64_t)(row % (uint64_t)shape[d]);
         out->hi[d] = out->lo[d] + 1;

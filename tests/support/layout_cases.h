@@ -100,6 +100,13 @@ static inline bool dyt_case_next(const struct dyt_box *box, int64_t *at)
     return false;
 }
 
+static inline bool dyt_case_same_box(const struct dyt_box *a,
+                                     const struct dyt_box *b)
+{
+    return a->ndim == b->ndim && memcmp(a->lo, b->lo, sizeof(a->lo)) == 0 &&
+           memcmp(a->hi, b->hi, sizeof(a->hi)) == 0;
+}
+
 /* Row-major index of an element in the whole tensor. */
 static inline uint64_t dyt_case_index(const struct dyti_tensor *t,
                                       const int64_t *at)

@@ -1,0 +1,181 @@
+/* Known plans: same rank first, replicas share the sending, holes are named,
+ * rows are not torn apart, the real case stays small. */
+#include "plan_cases.h"
+
+static struct dyti_model *model_of(struct dyti_arch arch)
+{
+    struct dyti_model *model = NULL;
+
+    assert_ok(dyti_model_build(&arch, &model));
+    return model;
+}
+
+static struct dyti_layout *layout_of(const struct dyti_model *model,
+                                     const struct dyti_layout_desc *desc)
+{
+    struct dyti_layout *layout = NULL;
+
+    assert_ok(dyti_layout_build(model, desc, &layout));
+    return layout;
+}
+
+static struct dyti_plan *plan_of(const struct dyti_layout *src,
+                                 const struct dyti_layout *dst,
+                                 struct dyti_plan_inputs *in)
+{
+    struct dyti_plan *plan = NULL;
+
+    assert_ok(dyti_plan_inputs_init(src, DYTI_ARENA_TRAIN, dst,
+                                    DYTI_ARENA_ROLLOUT, 1u << DYTI_PARAM, in));
+    assert_ok(dyti_plan_build(in, &plan));
+    return plan;
+}
+
+static void equal_layouts_move_nothing(void **state)
+{
+    const struct dyti_layout_desc desc = {
+        .phase = "x", .world_size = 4, .tp = 2, .pp = 2, .dp = 1};
+    struct dyti_model *model = model_of((struct dyti_arch)DYT_ARCH_TINY_8_2);
+    struct dyti_layout *a = layout_of(model, &desc);
+    struct dyti_plan_inputs in;
+    struct dyti_plan *plan = plan_of(a, a, &in);
+    uint32_t shards = 0;
+
+    (void)state;
+    assert_int_equal(4, plan->pair_count);
+    for (uint32_t r = 0; r < 4; r++) {
+        assert_int_equal(0, plan->total[r].send_bytes);
+        assert_int_equal(0, plan->total[r].receive_bytes);
+        assert_non_null(dyti_plan_find_pair(plan, r, r));
+        assert_null(dyti_plan_find_pair(plan, r, (r + 1) % 4));
+        assert_null(dyti_plan_find_pair(plan, r, 9));
+    }
+    /* one transfer a shard: nothing is cut without need */
+    for (uint32_t r = 0; r < 4; r++) {
+        shards += a->view[r].kind_first[1];
+    }
+    assert_int_equal(shards, plan->transfer_count);
+    for (uint32_t i = 0; i < plan->transfer_count; i++) {
+        assert_true(
+            dyt_case_same_box(&plan->transfer[i].box,
+                              &dyti_plan_dst(plan, &plan->transfer[i])->box));
+    }
+    dyti_plan_destroy(plan);
+    dyti_layout_destroy(a);
+    dyti_model_destroy(model);
+}
+
+/* Rank 0 and 1 are replicas; 4 others want everything: both send half. */
+static void replicas_share_the_sending(void **state)
+{
+    static const uint32_t two[] = {0, 1}, four[] = {2, 3, 4, 5};
+    const struct dyti_layout_desc src = {.phase = "train",
+                                         .world_size = 6,
+                                         .tp = 1,
+                                         .pp = 1,
+                                         .dp = 2,
+                                         .ranks = two};
+    const struct dyti_layout_desc dst = {.phase = "rollout",
+                                         .world_size = 6,
+                                         .tp = 1,
+                                         .pp = 1,
+                                         .dp = 4,
+                                         .ranks = four};
+    struct dyti_model *model =
+        model_of((struct dyti_arch)DYT_ARCH_SMOLLM2_135M);
+    struct dyti_layout *a = layout_of(model, &src), *b = layout_of(model, &dst);
+    struct dyti_plan_inputs in;
+    struct dyti_plan *plan = plan_of(a, b, &in);
+    uint64_t all = dyti_model_elements(model) * 4 * 4;
+
+    (void)state;
+    assert_int_equal(all, plan->total[0].send_bytes +
+                              plan->total[1].send_bytes);
+    assert_int_equal(plan->total[0].send_bytes, plan->total[1].send_bytes);
+    dyti_plan_destroy(plan);
+    dyti_layout_destroy(a);
+    dyti_layout_destroy(b);
+    dyti_model_destroy(model);
+}
+
+static void a_hole_is_named_with_its_size(void **state)
+{
+    const struct dyti_layout_desc src = {
+        .phase = "train", .world_size = 4, .tp = 4, .pp = 1, .dp = 1};
+    const struct dyti_layout_desc dst = {
+        .phase = "rollout", .world_size = 4, .tp = 1, .pp = 1, .dp = 1};
+    struct dyti_model *model = model_of((struct dyti_arch)DYT_ARCH_TINY_8_2);
+    struct dyti_layout *a = layout_of(model, &src), *b = layout_of(model, &dst);
+    struct dyti_plan_inputs in;
+    struct dyti_plan *plan = NULL;
+
+    (void)state;
+    assert_ok(dyti_plan_inputs_init(a, DYTI_ARENA_TRAIN, b, DYTI_ARENA_ROLLOUT,
+                                    1u << DYTI_PARAM, &in));
+    /* rank 3 loses the last row of its vocabulary rows 38..49 */
+    for (uint32_t i = 0; i < a->view[3].shard_count; i++) {
+        if (a->view[3].shard[i].tensor == 0) {
+            a->view[3].shard[i].box.hi[0]--;
+        }
+    }
+    assert_status(DYT_ERR_LAYOUT, dyti_plan_build(&in, &plan));
+    assert_error_has("param of model.embed_tokens.weight on rank 0 in phase "
+                     "rollout: 784 of 800 elements have a source");
+    assert_null(plan);
+    dyti_layout_destroy(a);
+    dyti_layout_destroy(b);
+    dyti_model_destroy(model);
+}
+
+/* TP 4 rollout from PP 2 x DP 2 ZeRO-1: 272 tensors, each destination shard
+ * from at most the few boxes that the two cuts of its stage make. */
+static void the_real_case_is_small_and_complete(void **state)
+{
+    const struct dyti_layout_desc src = {.phase = "train",
+                                         .world_size = 4,
+                                         .tp = 1,
+                                         .pp = 2,
+                                         .dp = 2,
+                                         .zero = 1,
+                                         .dtype = {DYTI_BF16}};
+    struct dyti_layout_desc dst = {.phase = "rollout",
+                                   .world_size = 4,
+                                   .tp = 4,
+                                   .pp = 1,
+                                   .dp = 1,
+                                   .dtype = {DYTI_BF16}};
+    struct dyti_model *model =
+        model_of((struct dyti_arch)DYT_ARCH_SMOLLM2_135M);
+    struct dyti_layout *a = layout_of(model, &src), *b;
+    struct dyti_plan_inputs in;
+    struct dyti_plan *plan;
+    uint64_t received = 0, want = 0;
+
+    (void)state;
+    dst.residency[DYTI_MASTER] = DYTI_PARKED;
+    b = layout_of(model, &dst);
+    plan = plan_of(a, b, &in);
+    for (uint32_t r = 0; r < 4; r++) {
+        received += plan->total[r].receive_bytes + plan->total[r].keep_bytes;
+        for (uint32_t i = 0; i < b->view[r].kind_first[1]; i++) {
+            uint64_t count = 0;
+
+            assert_ok(dyt_box_count(&b->view[r].shard[i].box, &count));
+            want += count * 2;
+        }
+    }
+    assert_int_equal(want, received);
+    assert_true(plan->transfer_count < 4 * (272 + 8));
+    dyti_plan_destroy(plan);
+    dyti_layout_destroy(a);
+    dyti_layout_destroy(b);
+    dyti_model_destroy(model);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(equal_layouts_move_nothing),
+    cmocka_unit_test(replicas_share_the_sending),
+    cmocka_unit_test(a_hole_is_named_with_its_size),
+    cmocka_unit_test(the_real_case_is_small_and_complete),
+};
+DYT_TEST_MAIN(tests)
