@@ -9,6 +9,9 @@ import sys
 
 import tree
 
+# Programs of users, who have only the public headers.
+USERS = ("tests/abi/consumer.c",)
+
 BANNED = tree.ROOT / "core/base/banned.h"
 USE = {
     "strcpy": "strcpy(a, b)", "strcat": "strcat(a, b)",
@@ -31,7 +34,8 @@ def main():
     findings = []
     commands = json.loads((build / "compile_commands.json").read_text())
     ours = [c for c in commands if c["file"].endswith(".c")
-            and pathlib.Path(c["file"]).is_relative_to(tree.ROOT)]
+            and pathlib.Path(c["file"]).is_relative_to(tree.ROOT)
+            and not c["file"].endswith(USERS)]
     for entry in ours:
         if f"-include {BANNED}" not in entry["command"]:
             findings.append(f"{entry['file']}: compiled without banned.h")
