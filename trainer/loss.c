@@ -274,10 +274,11 @@ double dyti_loss_gap(const struct dyti_loss_sequence *sequence,
 }
 
 double dyti_loss_value(const struct dyti_trainer_config *config,
+                       const struct dyti_loss_totals *totals,
                        const struct dyti_loss_sums *sums)
 {
-    double entropy = sums->tokens > 0 ? sums->entropy / sums->tokens : 0;
+    double tokens = (double)(totals->tokens ? totals->tokens : 1);
 
     return sums->policy + sums->kl_loss -
-           (double)config->entropy_coef * entropy;
+           (double)config->entropy_coef * sums->entropy / tokens;
 }

@@ -76,8 +76,10 @@ double dyti_loss_kl(enum dyti_kl_estimator estimator, double current,
 double dyti_loss_gap(const struct dyti_loss_sequence *sequence,
                      struct dyti_loss_sums *sums);
 
-/* The loss of a mini-batch from its sums. */
+/* What these sums are of the mini-batch's loss: values of disjoint sums add up
+ * to it. */
 double dyti_loss_value(const struct dyti_trainer_config *config,
+                       const struct dyti_loss_totals *totals,
                        const struct dyti_loss_sums *sums);
 
 #endif /* DYTI_TRAINER_LOSS_H */

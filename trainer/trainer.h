@@ -127,10 +127,9 @@ enum dyt_status dyti_trainer_config_check(
 /* Deliberate mistakes that tests must notice. */
 enum dyti_trainer_mutant {
     DYTI_MUTANT_NONE,
-    DYTI_MUTANT_DROP_MICRO,     /* dp rank 0 loses its last micro-batch */
-    DYTI_MUTANT_DOUBLE_SHARED,  /* the first holder's part counts twice */
-    DYTI_MUTANT_DOUBLE_REPLICA, /* dp rank 0's gradient counts twice */
-    DYTI_MUTANT_SKIP_GATHER     /* dp rank 0's param misses an all-gather */
+    DYTI_MUTANT_DROP_MICRO,    /* dp rank 0 loses its last micro-batch */
+    DYTI_MUTANT_DOUBLE_SHARED, /* the first holder's part counts twice */
+    DYTI_MUTANT_DOUBLE_REPLICA /* dp rank 0's gradient counts twice */
 };
 #endif
 
