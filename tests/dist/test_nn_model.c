@@ -1,0 +1,397 @@
+/* A real model, SmolLM2-135M-Instruct in f32, cut by TP and PP, against the
+ * values of transformers: logits, log-probabilities, entropy, loss, gradient
+ * norms, and a greedy continuation through the paged cache.
+ * Skipped where `make model` has not been run. */
+#include "format/hf_config.h"
+#include "format/weights.h"
+#include "nn_world.h"
+
+#include <jansson.h>
+
+#define REFS "tests/data/smollm2/refs_smollm2.json"
+#define LOGIT_TOLERANCE 2e-3 /* absolute */
+#define GRAD_TOLERANCE 1e-3  /* relative */
+#define ROWS 64              /* two sequences of 32 */
+#define LENGTH 32
+#define BLOCK 16
+#define BLOCKS 8
+
+static const struct {
+    uint32_t tp, pp;
+} settings[] = {{1, 1}, {2, 1}, {3, 1}, {4, 1}, {6, 1},
+                {1, 2}, {1, 3}, {2, 2}, {3, 2}, {2, 3}};
+
+static char model_dir[1024];
+static json_t *refs;
+static struct dyti_model *model;
+
+/* ---- JSON ---------------------------------------------------------------- */
+
+static const json_t *at(const json_t *list, int64_t i)
+{
+    const json_t *item = json_array_get(list, (size_t)i);
+
+    if (item == NULL) {
+        fail_msg(REFS ": item %d is missing", (int)i);
+    }
+    return item;
+}
+
+static double number(const json_t *item)
+{
+    if (!json_is_number(item)) {
+        fail_msg(REFS ": a number is missing");
+    }
+    return json_number_value(item);
+}
+
+static int32_t id_at(const json_t *list, int64_t i)
+{
+    return (int32_t)json_integer_value(at(list, i));
+}
+
+static void near(const char *what, int64_t row, double got, double want,
+                 double tolerance)
+{
+    if (!(fabs(got - want) <= tolerance)) {
+        fail_msg("%s of row %d is %.7g, transformers says %.7g", what, (int)row,
+                 got, want);
+    }
+}
+
+/* ---- forward and backward ------------------------------------------------ */
+
+struct rows {
+    int32_t ids[ROWS], position[ROWS], target[ROWS];
+    float dlogprob[ROWS], dentropy[ROWS], logprob[ROWS], entropy[ROWS];
+    struct dyti_nn_micro micro;
+};
+
+/* The loss is the mean over the first sequence's 31 next tokens. */
+static void rows_init(struct rows *rows)
+{
+    static const int32_t first[] = {0, LENGTH, ROWS};
+
+    *rows = (struct rows){0};
+    for (int32_t r = 0; r < ROWS; r++) {
+        const json_t *ids = json_object_get(
+            at(json_object_get(refs, "forward"), r / LENGTH), "ids");
+        bool last = r % LENGTH == LENGTH - 1;
+
+        rows->ids[r] = id_at(ids, r % LENGTH);
+        rows->target[r] = last ? 0 : id_at(ids, r % LENGTH + 1);
+        rows->position[r] = r % LENGTH;
+        rows->dlogprob[r] = r < LENGTH - 1 ? -1.0f / (LENGTH - 1) : 0.0f;
+    }
+    rows->micro = (struct dyti_nn_micro){.packed = {2, ROWS, first},
+                                         .ids = rows->ids,
+                                         .position = rows->position};
+}
+
+static void check_row(const json_t *want, int64_t r, const float *logits,
+                      const struct rows *rows)
+{
+    int64_t vocab = model->arch.vocab, i = r % LENGTH;
+    const json_t *top = at(json_object_get(want, "top5_ids"), i);
+    const json_t *top_logits = at(json_object_get(want, "top5_logits"), i);
+    const float *z = logits + r * vocab;
+    double max = -INFINITY, sum = 0.0, mean = 0.0;
+
+    for (int64_t k = 0; k < vocab; k++) {
+        max = fmax(max, (double)z[k]);
+        mean += (double)z[k];
+    }
+    for (int64_t k = 0; k < vocab; k++) {
+        sum += exp((double)z[k] - max);
+    }
+    for (int64_t k = 0; k < 5; k++) {
+        near("top-5 logit", r, (double)z[id_at(top, k)],
+             number(at(top_logits, k)), LOGIT_TOLERANCE);
+    }
+    near("mean logit", r, mean / (double)vocab,
+         number(at(json_object_get(want, "mean_logit"), i)), LOGIT_TOLERANCE);
+    near("logsumexp", r, max + log(sum),
+         number(at(json_object_get(want, "logsumexp"), i)), LOGIT_TOLERANCE);
+    near("entropy", r, (double)rows->entropy[r],
+         number(at(json_object_get(want, "entropy"), i)), LOGIT_TOLERANCE);
+    if (i < LENGTH - 1) {
+        near("log-probability", r, (double)rows->logprob[r],
+             number(at(json_object_get(want, "next_token_logprob"), i)),
+             LOGIT_TOLERANCE);
+    }
+}
+
+static void check_gradients(const struct nn_world *w)
+{
+    const json_t *loss = json_object_get(refs, "loss");
+    const json_t *norms = json_object_get(loss, "grad_l2");
+    const json_t *first4 = json_object_get(loss, "grad_first4");
+    float **grad = nn_world_grads(w);
+    double total = 0.0;
+
+    assert_int_equal(json_object_size(norms), model->tensor_count);
+    for (uint32_t t = 0; t < model->tensor_count; t++) {
+        const char *name = model->tensor[t].name;
+        const json_t *head = json_object_get(first4, name);
+        double want = number(json_object_get(norms, name)), sum = 0.0;
+
+        for (uint64_t i = 0; i < dyti_tensor_elements(&model->tensor[t]); i++) {
+            sum += (double)grad[t][i] * (double)grad[t][i];
+        }
+        total += sum;
+        if (!(fabs(sqrt(sum) - want) <= GRAD_TOLERANCE * want)) {
+            fail_msg("gradient norm of %s is %.7g, transformers says %.7g",
+                     name, sqrt(sum), want);
+        }
+        for (int64_t i = 0; head != NULL && i < 4; i++) {
+            near(name, i, (double)grad[t][i], number(at(head, i)),
+                 GRAD_TOLERANCE * want);
+        }
+    }
+    near("total gradient norm", 0, sqrt(total),
+         number(json_object_get(loss, "grad_l2_total")),
+         GRAD_TOLERANCE * sqrt(total));
+    nn_full_free(model, grad);
+}
+
+static void check_training(struct nn_world *w)
+{
+    const json_t *forward = json_object_get(refs, "forward");
+    struct rows rows;
+    struct nn_step step = {.micro = &rows.micro,
+                           .target = rows.target,
+                           .scale = 1.0f,
+                           .dlogprob = rows.dlogprob,
+                           .dentropy = rows.dentropy,
+                           .head_rows = 40,
+                           .logprob = rows.logprob,
+                           .entropy = rows.entropy};
+    double loss = 0.0;
+
+    rows_init(&rows);
+    step.logits =
+        nn_zeros(ROWS * (uint64_t)model->arch.vocab * sizeof(float));
+    nn_world_step(w, &step);
+    for (int64_t r = 0; r < ROWS; r++) {
+        check_row(at(forward, r / LENGTH), r, step.logits, &rows);
+        loss += (double)rows.dlogprob[r] * (double)rows.logprob[r];
+    }
+    near("loss", 0, loss,
+         number(json_object_get(json_object_get(refs, "loss"),
+                                "ce_mean_over_31")),
+         LOGIT_TOLERANCE);
+    check_gradients(w);
+    nn_free(step.logits, ROWS * (uint64_t)model->arch.vocab * sizeof(float));
+}
+
+/* ---- greedy continuation ------------------------------------------------- */
+
+struct greedy {
+    struct nn_world *world;
+    uint32_t stage;
+    struct dyti_nn_cache *cache; /* [pp * tp] */
+    struct dyti_region *work;    /* [pp * tp] */
+    float **hidden;              /* [tp] */
+    float *logits;               /* [V] of the last row */
+    int32_t rows, context;
+    int32_t ids[128], position[128];
+};
+
+static const int32_t block_table[BLOCKS] = {3, 7, 0, 5, 1, 6, 2, 4};
+
+static void greedy_rank(struct dyt_rank *me)
+{
+    struct greedy *g = me->arg;
+    uint32_t i = g->stage * g->world->desc.tp + me->rank;
+    struct nn_rank *r = &g->world->rank[i];
+    int32_t first[2] = {0, g->rows}, table = 0, last = g->rows - 1;
+    struct dyti_paged_batch batch = {.sequence_count = 1,
+                                     .row_count = g->rows,
+                                     .row_first = first,
+                                     .context = &g->context,
+                                     .table_first = &table,
+                                     .block_table = block_table};
+
+    rank_ok(me, dyti_nn_infer(r->nn, &r->w, &g->cache[i], &batch, g->ids,
+                              g->position, g->hidden[me->rank], &g->work[i]));
+    if (r->view->part.has_head) {
+        rank_ok(me, dyti_nn_logits(r->nn, &r->w, g->hidden[me->rank], &last, 1,
+                                   g->logits + r->view->part.vocab_lo,
+                                   &g->work[i]));
+    }
+}
+
+static uint64_t cache_bytes(const struct nn_rank *r)
+{
+    return (uint64_t)(r->view->part.layer_hi - r->view->part.layer_lo) *
+           dyti_nn_cache_layer_bytes(r->nn, DYTI_F32, BLOCK, BLOCKS);
+}
+
+static void greedy_init(struct greedy *g, struct nn_world *w, int32_t rows)
+{
+    uint32_t ranks = w->desc.tp * w->desc.pp;
+
+    *g = (struct greedy){.world = w, .rows = rows};
+    g->cache = calloc(ranks, sizeof(*g->cache));
+    g->work = calloc(ranks, sizeof(*g->work));
+    g->hidden = calloc(w->desc.tp, sizeof(*g->hidden));
+    g->logits = calloc((size_t)model->arch.vocab, sizeof(float));
+    for (uint32_t i = 0; i < ranks; i++) {
+        const struct nn_rank *r = &w->rank[i];
+
+        g->cache[i] = (struct dyti_nn_cache){
+            .k = nn_zeros(cache_bytes(r)),
+            .v = nn_zeros(cache_bytes(r)),
+            .block_size = BLOCK,
+            .block_count = BLOCKS,
+            .layer_bytes =
+                dyti_nn_cache_layer_bytes(r->nn, DYTI_F32, BLOCK, BLOCKS)};
+        nn_region_new(&g->work[i], dyti_nn_infer_bytes(r->nn, rows));
+    }
+    for (uint32_t i = 0; i < w->desc.tp; i++) {
+        g->hidden[i] = calloc((size_t)(rows * model->arch.hidden), 4);
+    }
+}
+
+static void greedy_fini(struct greedy *g)
+{
+    struct nn_world *w = g->world;
+
+    for (uint32_t i = 0; i < w->desc.tp * w->desc.pp; i++) {
+        nn_free(g->cache[i].k, cache_bytes(&w->rank[i]));
+        nn_free(g->cache[i].v, cache_bytes(&w->rank[i]));
+        nn_region_free(&g->work[i]);
+    }
+    for (uint32_t i = 0; i < w->desc.tp; i++) {
+        free(g->hidden[i]);
+    }
+    free(g->hidden);
+    free(g->cache);
+    free(g->work);
+    free(g->logits);
+}
+
+/* The best next id, and its log-probability. */
+static int32_t greedy_pass(struct greedy *g, double *out_logprob)
+{
+    int32_t best = 0;
+    double sum = 0.0;
+
+    for (g->stage = 0; g->stage < g->world->desc.pp; g->stage++) {
+        dyt_ranks_run(DYT_RANKS_THREADS, g->world->desc.tp, greedy_rank, g);
+    }
+    for (int32_t k = 1; k < model->arch.vocab; k++) {
+        best = g->logits[k] > g->logits[best] ? k : best;
+    }
+    for (int32_t k = 0; k < model->arch.vocab; k++) {
+        sum += exp((double)g->logits[k] - (double)g->logits[best]);
+    }
+    *out_logprob = -log(sum);
+    return best;
+}
+
+static void check_greedy(struct nn_world *w)
+{
+    const json_t *want = json_object_get(refs, "greedy");
+    const json_t *prompt = json_object_get(want, "prompt_ids");
+    const json_t *output = json_object_get(want, "output_ids");
+    const json_t *logprobs = json_object_get(want, "logprobs");
+    int32_t count = (int32_t)json_array_size(prompt);
+    struct greedy g;
+
+    greedy_init(&g, w, count);
+    for (int32_t i = 0; i < count; i++) {
+        g.ids[i] = id_at(prompt, i);
+        g.position[i] = i;
+    }
+    g.context = count;
+    for (int64_t n = 0; n < (int64_t)json_array_size(output); n++) {
+        double logprob;
+        int32_t id = greedy_pass(&g, &logprob);
+
+        if (id != id_at(output, n)) {
+            fail_msg("greedy token %d is %d, transformers says %d", (int)n,
+                     (int)id, (int)id_at(output, n));
+        }
+        near("greedy log-probability", n, logprob, number(at(logprobs, n)),
+             LOGIT_TOLERANCE);
+        g.rows = 1;
+        g.ids[0] = id;
+        g.position[0] = g.context++;
+    }
+    greedy_fini(&g);
+}
+
+/* ---- all settings -------------------------------------------------------- */
+
+static void every_cut_meets_transformers(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < DYT_TEST_COUNT(settings); i++) {
+        struct nn_world w;
+
+        print_message("  tp %u pp %u\n", settings[i].tp, settings[i].pp);
+        nn_world_init(&w,
+                      &(struct nn_world_desc){.model = model,
+                                              .tp = settings[i].tp,
+                                              .pp = settings[i].pp,
+                                              .kernels = &dyti_kernels_host,
+                                              .positions = 128},
+                      NULL);
+        for (uint32_t r = 0; r < settings[i].tp * settings[i].pp; r++) {
+            assert_ok(dyti_weights_load(model_dir, model, w.rank[r].view,
+                                        DYTI_PARAM, w.rank[r].param));
+        }
+        check_training(&w);
+        check_greedy(&w);
+        nn_world_fini(&w);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_cut_meets_transformers),
+};
+
+/* Where scripts/model.sh leaves it. */
+static bool find_model(void)
+{
+    const char *cache = getenv("DYNATRAIN_CACHE");
+    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    char root[512], file[1100];
+
+    if (cache != NULL) {
+        snprintf(root, sizeof(root), "%s", cache);
+    } else if (xdg != NULL) {
+        snprintf(root, sizeof(root), "%s/dynatrain", xdg);
+    } else {
+        snprintf(root, sizeof(root), "%s/.cache/dynatrain", home ? home : "");
+    }
+    snprintf(model_dir, sizeof(model_dir), "%s/models/smollm2-135m-instruct",
+             root);
+    snprintf(file, sizeof(file), "%s/model.safetensors", model_dir);
+    return access(file, R_OK) == 0;
+}
+
+int main(void)
+{
+    struct dyti_arch arch;
+    json_error_t error;
+    int failed;
+
+    if (!find_model()) {
+        print_message("skipped: no model in %s, `make model` brings it\n",
+                      model_dir);
+        return 77;
+    }
+    refs = json_load_file(REFS, 0, &error);
+    if (refs == NULL || dyti_hf_config_read(model_dir, &arch) != DYT_OK ||
+        dyti_model_build(&arch, &model) != DYT_OK) {
+        print_error("%s: %s%s\n", model_dir, dyti_error_text(),
+                    refs == NULL ? error.text : "");
+        return 1;
+    }
+    failed = dyt_test_verdict(cmocka_run_group_tests(tests, NULL, NULL));
+    dyti_model_destroy(model);
+    json_decref(refs);
+    return failed;
+}
