@@ -65,7 +65,8 @@ struct dyti_step {
 
 struct dyti_schedule_options {
     enum dyti_side side;
-    uint64_t chunk_bytes; /* most bytes written by a step; 0 = default */
+    uint64_t chunk_bytes; /* most bytes written by a step, but no less than 64
+                             elements; 0 = default */
     /* Memory: what the rank's segment takes (resident, source and destination
      * together) and the most it may; 0 = no cap. */
     uint64_t segment_bytes, cap_bytes;

@@ -1,0 +1,275 @@
+/* Orders a rank's copies by the XOR pairing and cuts them into steps. */
+#include "base/array.h"
+#include "base/hash.h"
+#include "sched/sched.h"
+#include "sched/spans.h"
+
+#include <stdlib.h>
+
+struct builder {
+    const struct dyti_plan *plan;
+    struct dyti_schedule *schedule;
+    struct dyti_span_list spans;
+    size_t step_cap;
+};
+
+const char *dyti_step_kind_name(enum dyti_step_kind kind)
+{
+    static const char *const name[DYTI_STEP_KIND_COUNT] = {
+        "copy", "pack", "move", "unpack", "collective", "fence"};
+
+    return (unsigned)kind < DYTI_STEP_KIND_COUNT ? name[kind] : "?";
+}
+
+static uint64_t chunk_of(const struct dyti_schedule_options *options)
+{
+    return options->chunk_bytes == 0 ? DYTI_SCHED_CHUNK_BYTES
+                                     : options->chunk_bytes;
+}
+
+uint64_t
+dyti_schedule_fingerprint(uint64_t plan_fingerprint, uint32_t world_size,
+                          const struct dyti_schedule_options *options)
+{
+    uint64_t state = DYTI_FINGERPRINT_SEED;
+
+    state = dyti_fingerprint_u64(state, DYTI_SCHED_VERSION);
+    state = dyti_fingerprint_u64(state, plan_fingerprint);
+    state = dyti_fingerprint_u64(state, world_size);
+    state = dyti_fingerprint_u64(state, options->side);
+    return dyti_fingerprint_u64(state, chunk_of(options));
+}
+
+/* ---- steps -------------------------------------------------------------- */
+
+static enum dyt_status add_step(struct builder *b, const struct dyti_step *step)
+{
+    struct dyti_schedule *s = b->schedule;
+    enum dyt_status st = DYTI_GROW(s->step, b->step_cap, s->step_count + 1u);
+
+    if (st == DYT_OK) {
+        s->step[s->step_count++] = *step;
+        s->read_bytes += step->read_bytes;
+        s->write_bytes += step->write_bytes;
+    }
+    return st;
+}
+
+static void count_span(struct dyti_step *step, const struct dyti_span *span,
+                       const struct dyti_span_range *of)
+{
+    uint64_t elements = dyti_span_elements(span);
+
+    if (step->span_count == 0) {
+        step->transfer_first = of->transfer_first;
+    }
+    step->transfer_count = of->transfer_last + 1 - step->transfer_first;
+    step->span_count++;
+    step->read_bytes +=
+        elements * dyti_dtype_bytes((enum dyti_dtype)span->src_dtype);
+    step->write_bytes +=
+        elements * dyti_dtype_bytes((enum dyti_dtype)span->dst_dtype);
+}
+
+/* The copies of one pair, as steps of at most a chunk. */
+static enum dyt_status add_pair(struct builder *b,
+                                const struct dyti_plan_pair *pair)
+{
+    const struct dyti_schedule_options *options = &b->schedule->options;
+    struct dyti_step form = {.kind = DYTI_STEP_COPY,
+                             .side = (uint8_t)options->side,
+                             .round = pair->src_rank ^ pair->dst_rank,
+                             .src_rank = pair->src_rank,
+                             .dst_rank = pair->dst_rank};
+    struct dyti_step step = form;
+    size_t first = b->spans.span_count;
+    enum dyt_status st = dyti_spans_add(&b->spans, b->plan, pair,
+                                        options->chunk_bytes);
+
+    if (st == DYT_OK && b->spans.span_count > UINT32_MAX) {
+        st = DYTI_FAIL(DYT_ERR_OVERFLOW, "%zu spans", b->spans.span_count);
+    }
+    step.span_first = (uint32_t)first;
+    for (size_t i = first; st == DYT_OK && i < b->spans.span_count; i++) {
+        const struct dyti_span *span = &b->spans.span[i];
+        uint64_t bytes = dyti_span_elements(span) *
+                         dyti_dtype_bytes((enum dyti_dtype)span->dst_dtype);
+
+        if (step.span_count > 0 &&
+            step.write_bytes + bytes > options->chunk_bytes) {
+            st = add_step(b, &step);
+            step = form;
+            step.span_first = (uint32_t)i;
+        }
+        count_span(&step, span, &b->spans.of[i]);
+    }
+    return st != DYT_OK || step.span_count == 0 ? st : add_step(b, &step);
+}
+
+static int by_round(const void *a, const void *b)
+{
+    const struct dyti_plan_pair *x = *(const struct dyti_plan_pair *const *)a;
+    const struct dyti_plan_pair *y = *(const struct dyti_plan_pair *const *)b;
+    uint32_t i = x->src_rank ^ x->dst_rank, j = y->src_rank ^ y->dst_rank;
+
+    return (i > j) - (i < j); /* one pair a round: never equal */
+}
+
+/* Pairs whose copies this rank executes. */
+static bool executes(const struct dyti_schedule *s,
+                     const struct dyti_plan_pair *pair)
+{
+    return (s->options.side == DYTI_SIDE_PULL ? pair->dst_rank
+                                              : pair->src_rank) == s->rank;
+}
+
+static enum dyt_status add_rounds(struct builder *b)
+{
+    const struct dyti_plan *plan = b->plan;
+    const struct dyti_plan_pair **mine;
+    size_t count = 0;
+    enum dyt_status st = DYT_OK;
+
+    mine = calloc((size_t)plan->pair_count + 1, sizeof(*mine));
+    if (mine == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%u pairs", plan->pair_count);
+    }
+    for (uint32_t i = 0; i < plan->pair_count; i++) {
+        if (executes(b->schedule, &plan->pair[i])) {
+            mine[count++] = &plan->pair[i];
+        }
+    }
+    if (count > 1) {
+        qsort(mine, count, sizeof(*mine), by_round);
+    }
+    for (size_t i = 0; i < count && st == DYT_OK; i++) {
+        st = add_pair(b, mine[i]);
+    }
+    free(mine);
+    return st;
+}
+
+/* Copies write different bytes and wait for nothing; the fence waits for all
+ * of them. */
+static enum dyt_status add_fence(struct builder *b)
+{
+    struct dyti_schedule *s = b->schedule;
+    uint32_t copies = s->step_count;
+    struct dyti_step fence = {.kind = DYTI_STEP_FENCE,
+                              .side = (uint8_t)s->options.side,
+                              .round = s->round_count,
+                              .src_rank = s->rank,
+                              .dst_rank = s->rank,
+                              .wait_count = copies,
+                              .next_first = copies};
+    enum dyt_status st = add_step(b, &fence);
+
+    if (st != DYT_OK) {
+        return st;
+    }
+    s->next = calloc((size_t)copies + 1, sizeof(*s->next));
+    if (s->next == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%u followers", copies);
+    }
+    s->next_total = copies;
+    for (uint32_t i = 0; i < copies; i++) {
+        s->next[i] = copies;
+        s->step[i].next_first = i;
+        s->step[i].next_count = 1;
+    }
+    return DYT_OK;
+}
+
+/* ---- the whole ---------------------------------------------------------- */
+
+static enum dyt_status check(const struct dyti_plan *plan, uint32_t rank,
+                             const struct dyti_schedule_options *options)
+{
+    if (rank >= plan->world_size ||
+        (plan->rank >= 0 && plan->rank != (int64_t)rank)) {
+        return DYTI_FAIL(DYT_ERR_INVALID,
+                         "rank %u cannot be scheduled from a plan of rank "
+                         "%lld in a world of %u",
+                         rank, (long long)plan->rank, plan->world_size);
+    }
+    if (options->side != DYTI_SIDE_PULL && options->side != DYTI_SIDE_PUSH) {
+        return DYTI_FAIL(DYT_ERR_INVALID, "side %d: pull or push",
+                         (int)options->side);
+    }
+    if (options->cap_bytes != 0 &&
+        options->segment_bytes > options->cap_bytes) {
+        return DYTI_FAIL(
+            DYT_ERR_UNSUPPORTED,
+            "rank %u needs %llu bytes for what is resident, the source and "
+            "the destination together, the cap is %llu: moving in waves is "
+            "not available; the smallest cap that works is %llu",
+            rank, (unsigned long long)options->segment_bytes,
+            (unsigned long long)options->cap_bytes,
+            (unsigned long long)options->segment_bytes);
+    }
+    return DYT_OK;
+}
+
+static uint32_t next_power_of_two(uint32_t n)
+{
+    uint32_t p = 1;
+
+    while (p < n && p < 1u << 31) {
+        p *= 2;
+    }
+    return p;
+}
+
+enum dyt_status
+dyti_schedule_build(const struct dyti_plan *plan, uint32_t rank,
+                    const struct dyti_schedule_options *options,
+                    struct dyti_schedule **out_schedule)
+{
+    struct builder b = {.plan = plan};
+    struct dyti_schedule *s = NULL;
+    enum dyt_status st = check(plan, rank, options);
+
+    if (st != DYT_OK) {
+        goto out;
+    }
+    s = calloc(1, sizeof(*s));
+    if (s == NULL) {
+        st = DYTI_FAIL(DYT_ERR_NOMEM, "a schedule");
+        goto out;
+    }
+    b.schedule = s;
+    s->rank = rank;
+    s->world_size = plan->world_size;
+    s->options = *options;
+    s->options.chunk_bytes = chunk_of(options);
+    s->round_count = next_power_of_two(plan->world_size);
+    s->fingerprint = dyti_schedule_fingerprint(plan->fingerprint,
+                                               plan->world_size, options);
+    st = add_rounds(&b);
+    st = st != DYT_OK ? st : add_fence(&b);
+    if (st != DYT_OK) {
+        goto out;
+    }
+    s->span = b.spans.span;
+    s->span_count = (uint32_t)b.spans.span_count;
+    b.spans.span = NULL;
+    *out_schedule = s;
+    s = NULL;
+out:
+    if (st != DYT_OK) {
+        DYTI_NOTE("scheduling rank %u", rank);
+    }
+    dyti_spans_fini(&b.spans);
+    dyti_schedule_destroy(s);
+    return st;
+}
+
+void dyti_schedule_destroy(struct dyti_schedule *schedule)
+{
+    if (schedule != NULL) {
+        free(schedule->step);
+        free(schedule->span);
+        free(schedule->next);
+        free(schedule);
+    }
+}
