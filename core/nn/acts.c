@@ -55,8 +55,7 @@ enum dyt_status dyti_nn_saved_take(const struct dyti_nn *nn, int64_t rows,
     saved->layer_count = layers;
     DYTI_NN_TRY(DYTI_TAKE(region, &saved->layer, layers));
     for (int64_t l = 0; l < layers; l++) {
-        DYTI_NN_TRY(
-            take_layer(nn, rows, recompute, region, &saved->layer[l]));
+        DYTI_NN_TRY(take_layer(nn, rows, recompute, region, &saved->layer[l]));
     }
     *out_saved = saved;
     return DYT_OK;

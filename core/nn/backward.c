@@ -71,8 +71,8 @@ static enum dyt_status norm_back(const struct layer_back *b, const float *x,
 {
     int64_t rows = b->micro->packed.row_count, h = b->nn->model->arch.hidden;
 
-    DYTI_NN_TRY(dyti_nn_all_reduce(b->nn, b->work->dnormed, rows * h,
-                                   DYTI_SUM_F32));
+    DYTI_NN_TRY(
+        dyti_nn_all_reduce(b->nn, b->work->dnormed, rows * h, DYTI_SUM_F32));
     return b->nn->kernels.ops->rmsnorm_back(
         b->nn->kernels.self, b->work->dnormed, x, w, b->dtype, inv_rms, rows, h,
         b->dhidden, true, grad(dw));
@@ -100,8 +100,7 @@ static enum dyt_status ffn_back(const struct layer_back *b)
     DYTI_NN_TRY(dyti_nn_linear_dw(nn, 2 * s.f, s.h, w->dgate_up,
                                   w->forward.normed, rows,
                                   grad(b->g->gate_up)));
-    DYTI_NN_TRY(
-        dyti_nn_linear_dx(nn, gate_up, w->dgate_up, rows, w->dnormed));
+    DYTI_NN_TRY(dyti_nn_linear_dx(nn, gate_up, w->dgate_up, rows, w->dnormed));
     return norm_back(b, b->acts->x_mid, b->w->post_norm, b->acts->inv_mid,
                      b->g->post_norm);
 }
@@ -117,14 +116,13 @@ static enum dyt_status unrotate(const struct layer_back *b, float *dqkv)
     DYTI_NN_TRY(ops->rope(nn->kernels.self, dqkv, s.n_qkv, rows, s.q + s.kv,
                           s.d, b->micro->position, nn->rope_table, true));
     if (b->w->q_norm != NULL) {
-        DYTI_NN_TRY(ops->headnorm_back(nn->kernels.self, dqkv, b->acts->qkv,
-                                       s.n_qkv, rows, s.q, s.d, b->w->q_norm,
-                                       b->dtype, b->acts->inv_q,
-                                       grad(b->g->q_norm)));
         DYTI_NN_TRY(ops->headnorm_back(
-            nn->kernels.self, dqkv + s.n_q, b->acts->qkv + s.n_q, s.n_qkv, rows,
-            s.kv, s.d, b->w->k_norm, b->dtype, b->acts->inv_k,
-            grad(b->g->k_norm)));
+            nn->kernels.self, dqkv, b->acts->qkv, s.n_qkv, rows, s.q, s.d,
+            b->w->q_norm, b->dtype, b->acts->inv_q, grad(b->g->q_norm)));
+        DYTI_NN_TRY(ops->headnorm_back(nn->kernels.self, dqkv + s.n_q,
+                                       b->acts->qkv + s.n_q, s.n_qkv, rows,
+                                       s.kv, s.d, b->w->k_norm, b->dtype,
+                                       b->acts->inv_k, grad(b->g->k_norm)));
     }
     if (b->w->qkv_bias != NULL) {
         DYTI_NN_TRY(ops->bias_back(nn->kernels.self, dqkv, s.n_qkv, rows,
@@ -146,8 +144,7 @@ static enum dyt_status rotated_qkv(const struct layer_back *b,
         return DYT_OK;
     }
     if (b->acts != &b->work->again) { /* a layer made again left them there */
-        DYTI_NN_TRY(
-            dyti_nn_copy(b->nn, b->acts->qkv, rotated, rows, s.n_qkv));
+        DYTI_NN_TRY(dyti_nn_copy(b->nn, b->acts->qkv, rotated, rows, s.n_qkv));
         DYTI_NN_TRY(dyti_nn_rotate(b->nn, b->dtype, b->w, b->micro->position,
                                    rows, rotated, NULL, NULL));
     }

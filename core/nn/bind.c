@@ -38,13 +38,15 @@ static enum dyt_status find(const struct binder *b, int32_t layer,
     shard = dyti_view_find(b->view, b->kind, tensor);
     if (shard == NULL) {
         return DYTI_FAIL(DYT_ERR_LAYOUT, "this rank holds no %s of %s",
-                         dyti_kind_name(b->kind), b->model->tensor[tensor].name);
+                         dyti_kind_name(b->kind),
+                         b->model->tensor[tensor].name);
     }
     end = b->view->shard + b->view->kind_first[b->kind + 1];
     if (shard + 1 < end && shard[1].tensor == tensor) {
         return DYTI_FAIL(DYT_ERR_LAYOUT,
                          "%s of %s lies in pieces here: a pass wants it whole",
-                         dyti_kind_name(b->kind), b->model->tensor[tensor].name);
+                         dyti_kind_name(b->kind),
+                         b->model->tensor[tensor].name);
     }
     *out_shard = shard;
     return DYT_OK;

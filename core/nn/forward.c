@@ -93,7 +93,8 @@ uint64_t dyti_nn_forward_bytes(const struct dyti_nn *nn, int64_t rows)
 static enum dyt_status run(struct dyti_nn *nn,
                            const struct dyti_nn_weights *weights,
                            const struct dyti_nn_micro *micro, float *hidden,
-                           struct dyti_nn_saved *saved, struct dyti_region *work)
+                           struct dyti_nn_saved *saved,
+                           struct dyti_region *work)
 {
     int64_t layers = nn->part.layer_hi - nn->part.layer_lo;
     int64_t rows = micro->packed.row_count;
@@ -106,8 +107,7 @@ static enum dyt_status run(struct dyti_nn *nn,
     if (nn->part.has_embed) {
         DYTI_NN_TRY(dyti_nn_embed(nn, weights, micro->ids, rows, x));
     } else if (x != hidden) {
-        DYTI_NN_TRY(
-            dyti_nn_copy(nn, hidden, x, rows, nn->model->arch.hidden));
+        DYTI_NN_TRY(dyti_nn_copy(nn, hidden, x, rows, nn->model->arch.hidden));
     }
     for (int64_t l = 0; l < layers; l++) {
         float *x_out = hidden;
@@ -140,8 +140,8 @@ enum dyt_status dyti_nn_forward(struct dyti_nn *nn,
     uint64_t saved_mark = saved == NULL ? 0 : dyti_region_mark(saved);
     int64_t rows = micro->packed.row_count;
     struct dyti_nn_saved *kept = NULL;
-    enum dyt_status st = dyti_nn_check_rows(nn, rows, micro->ids,
-                                            micro->position);
+    enum dyt_status st =
+        dyti_nn_check_rows(nn, rows, micro->ids, micro->position);
 
     if (st == DYT_OK && saved != NULL) {
         st = dyti_nn_saved_take(nn, rows, recompute, saved, &kept);

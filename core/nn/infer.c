@@ -5,9 +5,9 @@
 /* The attention half and the FFN half are never alive together and share
  * their memory. */
 struct infer_work {
-    float *normed;         /* [rows, h] */
-    float *qkv, *attn;     /* [rows, n_qkv], [rows, q * d] */
-    float *gate_up, *act;  /* [rows, 2 f], [rows, f] */
+    float *normed;        /* [rows, h] */
+    float *qkv, *attn;    /* [rows, n_qkv], [rows, q * d] */
+    float *gate_up, *act; /* [rows, 2 f], [rows, f] */
 };
 
 static enum dyt_status take_work(const struct dyti_nn *nn, int64_t rows,
@@ -64,8 +64,8 @@ static enum dyt_status attention_half(struct dyti_nn *nn, enum dyti_dtype dtype,
     DYTI_NN_TRY(dyti_nn_rmsnorm(nn, hidden, w->input_norm, dtype, rows,
                                 work->normed, NULL));
     DYTI_NN_TRY(dyti_nn_qkv(nn, dtype, w, work->normed, rows, work->qkv));
-    DYTI_NN_TRY(dyti_nn_rotate(nn, dtype, w, position, rows, work->qkv, NULL,
-                               NULL));
+    DYTI_NN_TRY(
+        dyti_nn_rotate(nn, dtype, w, position, rows, work->qkv, NULL, NULL));
     DYTI_NN_TRY(nn->kernels.ops->attention_paged(
         nn->kernels.self, work->qkv, s.n_qkv, &heads, cache, batch,
         dyti_nn_attention_scale(nn), work->attn));

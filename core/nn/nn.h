@@ -33,7 +33,7 @@ struct dyti_nn_layer {
 struct dyti_nn_weights {
     enum dyti_dtype dtype;
     const void *embed, *final_norm, *head; /* NULL: not on this rank */
-    struct dyti_nn_layer *layer; /* [layer_hi - layer_lo], owned */
+    struct dyti_nn_layer *layer;           /* [layer_hi - layer_lo], owned */
 };
 
 /* A rank's model: everything a pass needs to know. */
@@ -156,7 +156,7 @@ enum dyt_status dyti_nn_backward(struct dyti_nn *nn,
 /* Cross-entropy head over a chunk of rows (last stage only).  The logits of
  * one chunk live in `work` between the two calls; nothing larger is built. */
 struct dyti_nn_head_chunk {
-    const float *hidden;   /* [rows, h] before the final norm */
+    const float *hidden; /* [rows, h] before the final norm */
     int64_t rows;
     const int32_t *target; /* [rows] next token of each row */
     float scale;           /* 1 / temperature */

@@ -1,4 +1,5 @@
-/* The steps that all passes are made of, over the kernel table and the group. */
+/* The steps that all passes are made of, over the kernel table and the group.
+ */
 #include "nn/pass.h"
 
 #include <math.h>
@@ -79,8 +80,8 @@ enum dyt_status dyti_nn_linear_dx(struct dyti_nn *nn, struct dyti_nn_matrix m,
 }
 
 enum dyt_status dyti_nn_linear_dw(struct dyti_nn *nn, int64_t out, int64_t in,
-                                  const float *dy, const float *x,
-                                  int64_t rows, float *dw)
+                                  const float *dy, const float *x, int64_t rows,
+                                  float *dw)
 {
     struct dyti_gemm gemm = {.m = out,
                              .n = in,

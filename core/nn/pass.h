@@ -65,8 +65,8 @@ enum dyt_status dyti_nn_linear_dx(struct dyti_nn *nn, struct dyti_nn_matrix m,
                                   const float *dy, int64_t rows, float *dx);
 /* dw[out,in] += dyᵀ · x */
 enum dyt_status dyti_nn_linear_dw(struct dyti_nn *nn, int64_t out, int64_t in,
-                                  const float *dy, const float *x,
-                                  int64_t rows, float *dw);
+                                  const float *dy, const float *x, int64_t rows,
+                                  float *dw);
 
 /* to = from + Σ over tp of x · wᵀ.  The first TP member adds its part onto the
  * residual, the others give theirs bare, and one sum makes the whole: no pass
@@ -108,12 +108,12 @@ enum dyt_status dyti_nn_rotate(struct dyti_nn *nn, enum dyti_dtype dtype,
  * again in the backward pass: a pass over them costs what reading them back
  * would, and they are a third of the memory. */
 struct dyti_nn_acts {
-    float *x_in, *x_mid; /* [rows, h] before attention, before the FFN */
-    float *qkv;          /* [rows, n_qkv] */
-    float *attn, *lse;   /* [rows, q * d], [rows, q] */
-    float *gate_up;      /* [rows, 2 f] */
+    float *x_in, *x_mid;     /* [rows, h] before attention, before the FFN */
+    float *qkv;              /* [rows, n_qkv] */
+    float *attn, *lse;       /* [rows, q * d], [rows, q] */
+    float *gate_up;          /* [rows, 2 f] */
     float *inv_in, *inv_mid; /* [rows] */
-    float *inv_q, *inv_k;    /* [rows, q], [rows, kv]; NULL without head norms */
+    float *inv_q, *inv_k; /* [rows, q], [rows, kv]; NULL without head norms */
 };
 
 struct dyti_nn_saved {

@@ -33,7 +33,8 @@ static float pair_frequency(const struct dyti_arch *arch, int64_t pair)
 {
     const struct dyti_rope *rope = &arch->rope;
     float exponent = (float)(2 * pair) / (float)arch->head_dim;
-    double frequency = (double)(float)(1.0 / pow(rope->theta, (double)exponent));
+    double frequency =
+        (double)(float)(1.0 / pow(rope->theta, (double)exponent));
 
     switch (rope->kind) {
     case DYTI_ROPE_DEFAULT:
@@ -63,12 +64,12 @@ static enum dyt_status check_rope(const struct dyti_rope *rope)
     if (rope->kind == DYTI_ROPE_LLAMA3 &&
         (!(rope->low_freq > 0.0) || !(rope->high_freq > rope->low_freq) ||
          rope->original_max < 1)) {
-        return DYTI_FAIL(DYT_ERR_INVALID,
-                         "llama3 rope wants 0 < low_freq_factor < "
-                         "high_freq_factor and original_max_position_embeddings "
-                         ">= 1, not %g, %g, %lld",
-                         rope->low_freq, rope->high_freq,
-                         (long long)rope->original_max);
+        return DYTI_FAIL(
+            DYT_ERR_INVALID,
+            "llama3 rope wants 0 < low_freq_factor < "
+            "high_freq_factor and original_max_position_embeddings "
+            ">= 1, not %g, %g, %lld",
+            rope->low_freq, rope->high_freq, (long long)rope->original_max);
     }
     return DYT_OK;
 }

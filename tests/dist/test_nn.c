@@ -4,7 +4,7 @@
 
 /* Sums are taken in another order, in f32. */
 #define LOGIT_TOLERANCE 3e-5f
-#define GRAD_TOLERANCE 3e-5 /* of the tensor's largest, plus as much */
+#define GRAD_TOLERANCE  3e-5 /* of the tensor's largest, plus as much */
 
 struct outcome {
     float *logits, logprob[NN_ROWS], entropy[NN_ROWS];
@@ -196,8 +196,8 @@ static void bf16_weights_are_the_same_weights(void **state)
         assert_ok(dyti_model_build(&nn_cases[c].arch, &model));
         full = nn_full_random(model, 70 + c);
         for (uint32_t t = 0; t < model->tensor_count; t++) {
-            for (uint64_t i = 0;
-                 i < dyti_tensor_elements(&model->tensor[t]); i++) {
+            for (uint64_t i = 0; i < dyti_tensor_elements(&model->tensor[t]);
+                 i++) {
                 full[t][i] = dyti_bf16_to_f32(dyti_f32_to_bf16(full[t][i]));
             }
         }

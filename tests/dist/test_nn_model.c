@@ -8,13 +8,13 @@
 
 #include <jansson.h>
 
-#define REFS "tests/data/smollm2/refs_smollm2.json"
+#define REFS            "tests/data/smollm2/refs_smollm2.json"
 #define LOGIT_TOLERANCE 2e-3 /* absolute */
-#define GRAD_TOLERANCE 1e-3  /* relative */
-#define ROWS 64              /* two sequences of 32 */
-#define LENGTH 32
-#define BLOCK 16
-#define BLOCKS 8
+#define GRAD_TOLERANCE  1e-3 /* relative */
+#define ROWS            64   /* two sequences of 32 */
+#define LENGTH          32
+#define BLOCK           16
+#define BLOCKS          8
 
 static const struct {
     uint32_t tp, pp;
@@ -169,16 +169,15 @@ static void check_training(struct nn_world *w)
     double loss = 0.0;
 
     rows_init(&rows);
-    step.logits =
-        nn_zeros(ROWS * (uint64_t)model->arch.vocab * sizeof(float));
+    step.logits = nn_zeros(ROWS * (uint64_t)model->arch.vocab * sizeof(float));
     nn_world_step(w, &step);
     for (int64_t r = 0; r < ROWS; r++) {
         check_row(at(forward, r / LENGTH), r, step.logits, &rows);
         loss += (double)rows.dlogprob[r] * (double)rows.logprob[r];
     }
     near("loss", 0, loss,
-         number(json_object_get(json_object_get(refs, "loss"),
-                                "ce_mean_over_31")),
+         number(
+             json_object_get(json_object_get(refs, "loss"), "ce_mean_over_31")),
          LOGIT_TOLERANCE);
     check_gradients(w);
     nn_free(step.logits, ROWS * (uint64_t)model->arch.vocab * sizeof(float));
@@ -239,13 +238,13 @@ static void greedy_init(struct greedy *g, struct nn_world *w, int32_t rows)
     for (uint32_t i = 0; i < ranks; i++) {
         const struct nn_rank *r = &w->rank[i];
 
-        g->cache[i] = (struct dyti_nn_cache){
-            .k = nn_zeros(cache_bytes(r)),
-            .v = nn_zeros(cache_bytes(r)),
-            .block_size = BLOCK,
-            .block_count = BLOCKS,
-            .layer_bytes =
-                dyti_nn_cache_layer_bytes(r->nn, DYTI_F32, BLOCK, BLOCKS)};
+        g->cache[i] =
+            (struct dyti_nn_cache){.k = nn_zeros(cache_bytes(r)),
+                                   .v = nn_zeros(cache_bytes(r)),
+                                   .block_size = BLOCK,
+                                   .block_count = BLOCKS,
+                                   .layer_bytes = dyti_nn_cache_layer_bytes(
+                                       r->nn, DYTI_F32, BLOCK, BLOCKS)};
         nn_region_new(&g->work[i], dyti_nn_infer_bytes(r->nn, rows));
     }
     for (uint32_t i = 0; i < w->desc.tp; i++) {

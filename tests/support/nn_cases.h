@@ -21,8 +21,12 @@ static const struct nn_case nn_cases[] = {
       .rope = {.kind = DYTI_ROPE_DEFAULT, .theta = 1e4}}},
     {"llama, untied, llama3 rope",
      {NN_ARCH, .family = DYTI_LLAMA,
-      .rope = {.kind = DYTI_ROPE_LLAMA3, .theta = 50.0, .factor = 8.0,
-               .low_freq = 1.0, .high_freq = 4.0, .original_max = 32}}},
+      .rope = {.kind = DYTI_ROPE_LLAMA3,
+               .theta = 50.0,
+               .factor = 8.0,
+               .low_freq = 1.0,
+               .high_freq = 4.0,
+               .original_max = 32}}},
     {"mistral, linear rope",
      {NN_ARCH, .family = DYTI_MISTRAL,
       .rope = {.kind = DYTI_ROPE_LINEAR, .theta = 1e4, .factor = 2.0}}},
@@ -59,8 +63,9 @@ static inline void nn_batch_init(struct nn_batch *b, int64_t vocab)
             b->dentropy[r] = 0.2f * nn_noise(12, 1, at);
         }
     }
-    b->micro = (struct dyti_nn_micro){
-        .packed = {4, NN_ROWS, nn_first}, .ids = b->ids, .position = b->position};
+    b->micro = (struct dyti_nn_micro){.packed = {4, NN_ROWS, nn_first},
+                                      .ids = b->ids,
+                                      .position = b->position};
 }
 
 /* L = Σ dlogprob·logprob + dentropy·entropy, summed in f64. */

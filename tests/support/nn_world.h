@@ -51,21 +51,21 @@ struct nn_world {
 /* One micro-batch there and back. */
 struct nn_step {
     const struct dyti_nn_micro *micro;
-    const int32_t *target;               /* [rows] */
-    float scale;                         /* 1 / temperature */
-    const float *dlogprob, *dentropy;    /* [rows]; NULL: forward only */
+    const int32_t *target;            /* [rows] */
+    float scale;                      /* 1 / temperature */
+    const float *dlogprob, *dentropy; /* [rows]; NULL: forward only */
     enum dyti_recompute recompute;
-    int64_t head_rows;                   /* rows of a head chunk */
-    bool keep_nothing;                   /* forward with saved = NULL */
+    int64_t head_rows; /* rows of a head chunk */
+    bool keep_nothing; /* forward with saved = NULL */
     /* out, the caller's: */
     float *logprob, *entropy; /* [rows] */
     float *logits;            /* [rows, V]; NULL = not wanted */
     /* the world's: */
     struct nn_world *world;
     uint32_t stage;
-    float **hidden, **dhidden;    /* [tp] rows x h */
-    struct dyti_region *saved;    /* [pp * tp] */
-    struct dyti_nn_saved **kept;  /* [pp * tp] */
+    float **hidden, **dhidden;   /* [tp] rows x h */
+    struct dyti_region *saved;   /* [pp * tp] */
+    struct dyti_nn_saved **kept; /* [pp * tp] */
 };
 
 static inline void *nn_zeros(uint64_t bytes)
@@ -138,7 +138,7 @@ static inline float **nn_full_random(const struct dyti_model *model,
         for (uint64_t i = 0; i < count; i++) {
             float x = nn_noise(seed, t, i);
 
-            full[t][i] = nn_is_norm(tensor->slot) ? 1.0f + 0.2f * x
+            full[t][i] = nn_is_norm(tensor->slot)          ? 1.0f + 0.2f * x
                          : tensor->slot == DYTI_SLOT_EMBED ? 0.6f * x
                                                            : spread * x;
         }
@@ -312,8 +312,7 @@ static inline void nn_rank_init(struct nn_world *w, uint32_t i)
     r->grad = nn_zeros(view->region_bytes[DYTI_GRAD]);
     assert_ok(dyti_nn_create(w->desc.model, &view->part, &r->kernels, &r->tp,
                              w->desc.positions, &r->nn));
-    assert_ok(
-        dyti_nn_bind(w->desc.model, view, DYTI_PARAM, r->param, &r->w));
+    assert_ok(dyti_nn_bind(w->desc.model, view, DYTI_PARAM, r->param, &r->w));
     assert_ok(dyti_nn_bind(w->desc.model, view, DYTI_GRAD, r->grad, &r->g));
 }
 
@@ -408,8 +407,8 @@ static inline void nn_rank_head(struct dyt_rank *me, struct nn_step *step,
     float *entropy = calloc((size_t)rows + 1, sizeof(float));
 
     for (int64_t at = 0; at < rows; at += n) {
-        struct dyti_nn_head_chunk chunk = {.hidden = step->hidden[me->rank] +
-                                                     at * h,
+        struct dyti_nn_head_chunk chunk = {.hidden =
+                                               step->hidden[me->rank] + at * h,
                                            .target = step->target + at,
                                            .scale = step->scale,
                                            .logprob = logprob + at,
@@ -472,11 +471,11 @@ static inline void nn_rank_backward(struct dyt_rank *me)
     struct nn_rank *r = &w->rank[i];
     struct dyti_region work;
 
-    nn_region_new(&work, dyti_nn_train_bytes(r->nn,
-                                             step->micro->packed.row_count, 1));
-    rank_ok(me, dyti_nn_backward(r->nn, &r->w, &r->g, step->micro,
-                                 step->kept[i], step->dhidden[me->rank],
-                                 &work));
+    nn_region_new(&work,
+                  dyti_nn_train_bytes(r->nn, step->micro->packed.row_count, 1));
+    rank_ok(me,
+            dyti_nn_backward(r->nn, &r->w, &r->g, step->micro, step->kept[i],
+                             step->dhidden[me->rank], &work));
     nn_region_free(&work);
 }
 

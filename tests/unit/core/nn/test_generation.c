@@ -3,8 +3,8 @@
 #include "nn_cases.h"
 
 #define SEQUENCES 4
-#define BLOCK 4
-#define BLOCKS 32
+#define BLOCK     4
+#define BLOCKS    32
 #define TOLERANCE 2e-5f
 
 /* Positions of each sequence that are in the cache after pass 0, 1, 2, …:
@@ -25,8 +25,7 @@ static void cache_init(struct generator *g, enum dyti_dtype dtype)
         const struct nn_rank *r = &g->world.rank[s];
         uint64_t layers =
             (uint64_t)(r->view->part.layer_hi - r->view->part.layer_lo);
-        uint64_t bytes =
-            dyti_nn_cache_layer_bytes(r->nn, dtype, BLOCK, BLOCKS);
+        uint64_t bytes = dyti_nn_cache_layer_bytes(r->nn, dtype, BLOCK, BLOCKS);
 
         g->cache[s] = (struct dyti_nn_cache){.k = nn_zeros(layers * bytes),
                                              .v = nn_zeros(layers * bytes),
@@ -94,8 +93,8 @@ static void one_pass(struct generator *g, const struct nn_batch *b, int pass,
         assert_ok(dyti_nn_infer(r->nn, &r->w, &g->cache[s], &batch, ids,
                                 position, hidden, &work));
         if (r->view->part.has_head) {
-            assert_ok(dyti_nn_logits(r->nn, &r->w, hidden, row,
-                                     batch.row_count, one, &work));
+            assert_ok(dyti_nn_logits(r->nn, &r->w, hidden, row, batch.row_count,
+                                     one, &work));
         }
         assert_int_equal(work.used, 0);
         nn_region_free(&work);

@@ -6,7 +6,7 @@
  * difference in f32 is good to about this much. */
 #define RELATIVE 4e-3
 #define ABSOLUTE 4e-4
-#define EPS 4e-3f
+#define EPS      4e-3f
 
 struct probe {
     struct nn_world world;
@@ -77,15 +77,14 @@ static void check_direction(struct probe *p, uint32_t t, const float *grad)
         double eps = (side == 0 ? 1.0 : -1.0) * (double)EPS / norm;
 
         for (uint64_t i = 0; i < count; i++) {
-            p->full[t][i] =
-                kept[i] + (float)(eps * (double)nn_noise(21, t, i));
+            p->full[t][i] = kept[i] + (float)(eps * (double)nn_noise(21, t, i));
         }
         loss[side] = loss_of(p);
     }
     memcpy(p->full[t], kept, count * sizeof(*kept));
     free(kept);
-    close_enough(p, t, "direction",
-                 (loss[0] - loss[1]) / (2.0 * (double)EPS), analytic / norm);
+    close_enough(p, t, "direction", (loss[0] - loss[1]) / (2.0 * (double)EPS),
+                 analytic / norm);
 }
 
 static void check_element(struct probe *p, uint32_t t, uint64_t i,
@@ -133,14 +132,14 @@ static void gradients_match_finite_differences(void **state)
         assert_ok(dyti_model_build(&nn_cases[c].arch, &model));
         nn_batch_init(&p.batch, model->arch.vocab);
         p.full = nn_full_random(model, 5);
-        nn_world_init(&p.world,
-                      &(struct nn_world_desc){.model = model,
-                                              .tp = 1,
-                                              .pp = 1,
-                                              .kernels =
-                                                  &dyti_kernels_reference,
-                                              .positions = 64},
-                      p.full);
+        nn_world_init(
+            &p.world,
+            &(struct nn_world_desc){.model = model,
+                                    .tp = 1,
+                                    .pp = 1,
+                                    .kernels = &dyti_kernels_reference,
+                                    .positions = 64},
+            p.full);
         grad = gradient_of(&p, DYTI_RECOMPUTE_NONE);
         for (uint32_t t = 0; t < model->tensor_count; t++) {
             check_tensor(&p, t, grad[t]);
@@ -163,20 +162,19 @@ static void recomputation_changes_no_bit(void **state)
         assert_ok(dyti_model_build(&nn_cases[c].arch, &model));
         nn_batch_init(&p.batch, model->arch.vocab);
         p.full = nn_full_random(model, 6);
-        nn_world_init(&p.world,
-                      &(struct nn_world_desc){.model = model,
-                                              .tp = 1,
-                                              .pp = 1,
-                                              .kernels =
-                                                  &dyti_kernels_reference,
-                                              .positions = 64},
-                      p.full);
+        nn_world_init(
+            &p.world,
+            &(struct nn_world_desc){.model = model,
+                                    .tp = 1,
+                                    .pp = 1,
+                                    .kernels = &dyti_kernels_reference,
+                                    .positions = 64},
+            p.full);
         kept = gradient_of(&p, DYTI_RECOMPUTE_NONE);
         again = gradient_of(&p, DYTI_RECOMPUTE_LAYER);
         for (uint32_t t = 0; t < model->tensor_count; t++) {
-            assert_memory_equal(
-                kept[t], again[t],
-                4 * dyti_tensor_elements(&model->tensor[t]));
+            assert_memory_equal(kept[t], again[t],
+                                4 * dyti_tensor_elements(&model->tensor[t]));
         }
         nn_full_free(model, kept);
         nn_full_free(model, again);

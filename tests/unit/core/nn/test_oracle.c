@@ -5,7 +5,7 @@
 #include <jansson.h>
 
 /* The oracle is f64, we are f32. */
-#define TOLERANCE 2e-5
+#define TOLERANCE      2e-5
 #define GRAD_TOLERANCE 3e-5
 
 static int64_t integer(const json_t *object, const char *key)
@@ -86,8 +86,7 @@ static float **weights_of(const struct dyti_model *model, uint64_t seed)
         uint64_t count = dyti_tensor_elements(&model->tensor[t]);
 
         for (uint64_t i = 0; i < count; i++) {
-            double x =
-                2.0 * dyti_rng_unit(dyti_rng_u64(seed, t, i, 0)) - 1.0;
+            double x = 2.0 * dyti_rng_unit(dyti_rng_u64(seed, t, i, 0)) - 1.0;
 
             full[t][i] = (float)(nn_is_norm(slot)          ? 1.0 + 0.4 * x
                                  : slot == DYTI_SLOT_EMBED ? x
@@ -164,8 +163,7 @@ static void rows_of(const json_t *item, struct rows *out)
         out->first[s] = at;
         for (size_t i = 0; i < n; i++, at++) {
             assert_true(at < MAX_ROWS);
-            out->ids[at] =
-                (int32_t)json_integer_value(json_array_get(seq, i));
+            out->ids[at] = (int32_t)json_integer_value(json_array_get(seq, i));
             out->target[at] =
                 (int32_t)json_integer_value(json_array_get(seq, (i + 1) % n));
             out->position[at] = (int32_t)i;
