@@ -16,7 +16,7 @@
 #ifndef DYTI_EDM_WORLD_H
 #define DYTI_EDM_WORLD_H
 
-#include "exec/control.h"
+#include "exec/switch.h"
 #include "layout/arena.h"
 #include "ops/clock.h"
 #include "ops/group.h"
@@ -68,9 +68,7 @@ struct dyti_world_params {
     bool oversubscribed; /* more ranks than cores */
 };
 
-struct dyti_world;        /* opaque */
-struct dyti_switch;       /* exec/switch.h */
-struct dyti_plan_options; /* plan/plan.h */
+struct dyti_world; /* opaque */
 
 /* Size of the control segment.  Pure: manager and ranks get the same. */
 enum dyt_status dyti_world_control_bytes(
@@ -112,17 +110,28 @@ void *dyti_world_work(const struct dyti_world *world, uint64_t *out_bytes);
 
 /* ---- switching ----------------------------------------------------------- */
 
+struct dyti_world_switch_options {
+    uint32_t kinds;      /* bits 1 << kind that travel; 0: all but the gradient */
+    enum dyti_side side; /* who executes: pull (default) or push */
+    uint64_t cap_bytes;  /* most that a rank's segment may take; 0: no cap */
+};
+
 /**
  * Plan, schedule, resolve and keep the switch between two slots.  The second
- * call for the same pair finds it and costs nothing.  Not collective, moves
- * nothing; a job calls it while it starts.
- * `options` picks what travels (plan/plan.h) and is part of the key.
+ * call with equal arguments finds it, and plans nothing.  Not collective, moves
+ * nothing; a job calls it while it starts, and again before each switch.
+ *
+ * @param options      NULL: all defaults
+ * @param out_switch   owned by the world
+ * @param out_plan_ns  time that this call took; may be NULL
+ * @return DYT_ERR_INVALID  a slot without a layout
+ * @return what plan, schedule and dyti_switch_create() return
  */
-enum dyt_status dyti_world_prepare(struct dyti_world *world,
-                                   enum dyti_arena_slot from,
-                                   enum dyti_arena_slot to,
-                                   const struct dyti_plan_options *options,
-                                   struct dyti_switch **out_switch);
+enum dyt_status
+dyti_world_prepare(struct dyti_world *world, enum dyti_arena_slot from,
+                   enum dyti_arena_slot to,
+                   const struct dyti_world_switch_options *options,
+                   struct dyti_switch **out_switch, int64_t *out_plan_ns);
 
 /* ---- memory --------------------------------------------------------------- */
 

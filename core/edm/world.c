@@ -1,0 +1,510 @@
+/* Opening and closing a world, in order: control page, groups, own memory,
+ * peers' memory, mover, plans. */
+#include "edm/groups.h"
+
+#include "base/array.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A switch that was prepared once. */
+struct prepared {
+    enum dyti_arena_slot from, to;
+    struct dyti_world_switch_options options;
+    struct dyti_switch *self;
+};
+
+struct dyti_world {
+    struct dyti_world_params params;
+    struct dyti_arena_map *map; /* [world_size], owned */
+    bool maps_own_memory; /* false: control and segments are the caller's */
+    struct dyti_segment_mem control_mem;
+    struct dyti_segment_mem *segment; /* [world_size], owned array */
+    void **base;                      /* [world_size] of the segments, owned */
+    struct dyti_control_page *control;
+    struct dyti_group_table table;
+    void **group; /* [table.entry_count] own handles, NULL = not a member */
+    void *mover;
+    struct dyti_switch_cache *cache;
+    struct prepared *prepared;
+    size_t prepared_count, prepared_cap;
+};
+
+/* ---- open ------------------------------------------------------------------ */
+
+static enum dyt_status check(const struct dyti_world_params *params)
+{
+    if (params->world_size == 0 || params->rank >= params->world_size) {
+        return DYTI_FAIL(DYT_ERR_INVALID, "rank %u of a world of %u",
+                         params->rank, params->world_size);
+    }
+    if (params->map == NULL || params->memory == NULL ||
+        params->group == NULL || params->mover == NULL ||
+        params->wait == NULL || params->kernels.ops == NULL) {
+        return DYTI_FAIL(DYT_ERR_INVALID,
+                         "the world of rank %u lacks a map or a table",
+                         params->rank);
+    }
+    if ((params->control_mem == NULL) != (params->segment_mem == NULL) ||
+        (params->control_mem == NULL &&
+         (params->segment_handle == NULL || params->segment_pages == NULL))) {
+        return DYTI_FAIL(DYT_ERR_INVALID,
+                         "the world of rank %u needs handles or memory",
+                         params->rank);
+    }
+    return DYT_OK;
+}
+
+static enum dyt_status allocate(struct dyti_world *world)
+{
+    size_t ranks = world->params.world_size;
+
+    world->map = calloc(ranks, sizeof(*world->map));
+    world->segment = calloc(ranks, sizeof(*world->segment));
+    world->base = calloc(ranks, sizeof(*world->base));
+    world->group = calloc(world->table.entry_count, sizeof(*world->group));
+    if (world->map == NULL || world->segment == NULL || world->base == NULL ||
+        world->group == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "the world of rank %u",
+                         world->params.rank);
+    }
+    memcpy(world->map, world->params.map, ranks * sizeof(*world->map));
+    world->params.map = world->map;
+    return DYT_OK;
+}
+
+static enum dyt_status open_control(struct dyti_world *world)
+{
+    struct dyti_world_params *params = &world->params;
+    enum dyt_status st = DYT_OK;
+
+    if (world->maps_own_memory) {
+        st = params->memory->map(params->control_handle, params->control_pages,
+                                 world->table.total_bytes, &world->control_mem);
+    } else {
+        world->control_mem = *params->control_mem;
+        if (world->control_mem.bytes < world->table.total_bytes) {
+            st = DYTI_FAIL(DYT_ERR_INVALID,
+                           "a control segment of %llu bytes, %llu are needed",
+                           (unsigned long long)world->control_mem.bytes,
+                           (unsigned long long)world->table.total_bytes);
+        }
+    }
+    if (st == DYT_OK) {
+        st = dyti_control_open(world->control_mem.base, params->world_size,
+                               &world->control);
+    }
+    if (st != DYT_OK) {
+        DYTI_NOTE("opening the control segment");
+    }
+    return st;
+}
+
+static enum dyt_status open_groups(struct dyti_world *world)
+{
+    const struct dyti_world_params *params = &world->params;
+
+    for (size_t i = 0; i < world->table.entry_count; i++) {
+        const struct dyti_group_entry *entry = &world->table.entry[i];
+        int64_t member = dyti_group_member(entry, params->rank);
+        struct dyti_group_params group = {
+            .struct_size = sizeof(group),
+            .name = entry->name,
+            .rank = (uint32_t)member,
+            .size = entry->size,
+            .world_rank = entry->member,
+            .shared = (unsigned char *)world->control_mem.base + entry->offset,
+            .shared_bytes = entry->bytes,
+            .abort = &world->control->abort,
+            .timeout_ns = params->timeout_ns,
+            .oversubscribed = params->oversubscribed};
+        enum dyt_status st;
+
+        if (member < 0) {
+            continue;
+        }
+        st = params->group->open(&group, &world->group[i]);
+        if (st != DYT_OK) {
+            return st;
+        }
+    }
+    return DYT_OK;
+}
+
+static enum dyt_status meet(struct dyti_world *world)
+{
+    return world->params.group->barrier(world->group[0]);
+}
+
+static enum dyt_status open_segment(struct dyti_world *world, uint32_t rank)
+{
+    const struct dyti_world_params *params = &world->params;
+    uint64_t bytes = world->map[rank].total_bytes;
+    enum dyt_status st = DYT_OK;
+
+    if (bytes == 0) {
+        return DYT_OK;
+    }
+    if (world->maps_own_memory) {
+        st = params->memory->map(params->segment_handle[rank],
+                                 params->segment_pages[rank], bytes,
+                                 &world->segment[rank]);
+    } else {
+        world->segment[rank] = params->segment_mem[rank];
+        if (world->segment[rank].bytes < bytes) {
+            st = DYTI_FAIL(DYT_ERR_INVALID, "%llu bytes, %llu are needed",
+                           (unsigned long long)world->segment[rank].bytes,
+                           (unsigned long long)bytes);
+        }
+    }
+    if (st != DYT_OK) {
+        DYTI_NOTE("opening the segment of rank %u", rank);
+        return st;
+    }
+    world->base[rank] = world->segment[rank].base;
+    return DYT_OK;
+}
+
+/* Own segment first: peers map it once they know that it has its size. */
+static enum dyt_status open_memory(struct dyti_world *world)
+{
+    const struct dyti_world_params *params = &world->params;
+    uint64_t bytes = world->map[params->rank].total_bytes;
+    enum dyt_status st = DYT_OK;
+
+    if (world->maps_own_memory && !params->own_is_sized && bytes > 0) {
+        st = params->memory->resize(params->segment_handle[params->rank],
+                                    params->segment_pages[params->rank], bytes);
+        if (st != DYT_OK) {
+            DYTI_NOTE("sizing the segment of rank %u", params->rank);
+            return st;
+        }
+    }
+    st = meet(world);
+    for (uint32_t r = 0; r < params->world_size && st == DYT_OK; r++) {
+        st = open_segment(world, r);
+    }
+    return st == DYT_OK ? meet(world) : st;
+}
+
+static enum dyt_status open_tools(struct dyti_world *world)
+{
+    struct dyti_mover_params mover = {.struct_size = sizeof(mover),
+                                      .rank = world->params.rank,
+                                      .world_size = world->params.world_size,
+                                      .kernels = &world->params.kernels};
+    enum dyt_status st = world->params.mover->open(&mover, &world->mover);
+
+    if (st != DYT_OK) {
+        return st;
+    }
+    return dyti_switch_cache_create(&world->cache);
+}
+
+enum dyt_status dyti_world_open(const struct dyti_world_params *params,
+                                struct dyti_world **out_world)
+{
+    struct dyti_world *world = NULL;
+    enum dyt_status st = check(params);
+
+    if (st != DYT_OK) {
+        return st;
+    }
+    world = calloc(1, sizeof(*world));
+    if (world == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "the world of rank %u", params->rank);
+    }
+    world->params = *params;
+    world->maps_own_memory = params->control_mem == NULL;
+    st = dyti_group_table_init(&world->table, params->layout,
+                               params->world_size, params->rank, params->group);
+    if (st == DYT_OK) {
+        st = allocate(world);
+    }
+    if (st == DYT_OK) {
+        st = open_control(world);
+    }
+    if (st == DYT_OK) {
+        st = open_groups(world);
+    }
+    if (st == DYT_OK) {
+        st = open_tools(world);
+    }
+    if (st == DYT_OK) {
+        st = open_memory(world);
+    }
+    if (st != DYT_OK) {
+        DYTI_NOTE("opening the world of rank %u", params->rank);
+        if (world->control != NULL && st != DYT_ERR_PEER) {
+            dyti_control_abort(world->control, params->wait, params->rank, st);
+        }
+        goto out;
+    }
+    *out_world = world;
+    world = NULL;
+out:
+    dyti_world_close(world);
+    return st;
+}
+
+void dyti_world_close(struct dyti_world *world)
+{
+    if (world == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < world->prepared_count; i++) {
+        dyti_switch_destroy(world->prepared[i].self);
+    }
+    free(world->prepared);
+    dyti_switch_cache_destroy(world->cache);
+    if (world->mover != NULL) {
+        world->params.mover->close(world->mover);
+    }
+    for (size_t i = 0; world->group != NULL && i < world->table.entry_count;
+         i++) {
+        if (world->group[i] != NULL) {
+            world->params.group->close(world->group[i]);
+        }
+    }
+    for (uint32_t r = 0; world->maps_own_memory && world->segment != NULL &&
+                         r < world->params.world_size;
+         r++) {
+        world->params.memory->unmap(&world->segment[r]);
+    }
+    if (world->maps_own_memory) {
+        world->params.memory->unmap(&world->control_mem);
+    }
+    dyti_group_table_fini(&world->table);
+    free(world->map);
+    free(world->segment);
+    free(world->base);
+    free(world->group);
+    free(world);
+}
+
+/* ---- look-ups --------------------------------------------------------------- */
+
+uint32_t dyti_world_rank(const struct dyti_world *world)
+{
+    return world->params.rank;
+}
+
+uint32_t dyti_world_size(const struct dyti_world *world)
+{
+    return world->params.world_size;
+}
+
+struct dyti_control_page *dyti_world_control(const struct dyti_world *world)
+{
+    return world->control;
+}
+
+static struct dyti_group group_of(const struct dyti_world *world, size_t entry)
+{
+    const struct dyti_group_entry *e = &world->table.entry[entry];
+
+    return (struct dyti_group){
+        .ops = world->params.group,
+        .self = world->group[entry],
+        .rank = (uint32_t)dyti_group_member(e, world->params.rank),
+        .size = e->size};
+}
+
+struct dyti_group dyti_world_group(const struct dyti_world *world,
+                                   enum dyti_arena_slot slot,
+                                   enum dyti_dimension dimension)
+{
+    int32_t entry = world->table.own[slot][dimension];
+
+    return entry < 0 ? (struct dyti_group){0} : group_of(world, (size_t)entry);
+}
+
+struct dyti_group dyti_world_all(const struct dyti_world *world)
+{
+    return group_of(world, 0);
+}
+
+void *dyti_world_region(const struct dyti_world *world, uint32_t rank,
+                        enum dyti_arena_slot slot, enum dyti_kind kind)
+{
+    if (rank >= world->params.world_size ||
+        world->map[rank].bytes[slot][kind] == 0) {
+        return NULL;
+    }
+    return (unsigned char *)world->base[rank] +
+           world->map[rank].offset[slot][kind];
+}
+
+void *dyti_world_work(const struct dyti_world *world, uint64_t *out_bytes)
+{
+    const struct dyti_arena_map *map = &world->map[world->params.rank];
+
+    *out_bytes = map->work_bytes;
+    return map->work_bytes == 0
+               ? NULL
+               : (unsigned char *)world->base[world->params.rank] +
+                     map->work_offset;
+}
+
+/* ---- switching -------------------------------------------------------------- */
+
+static int64_t now(const struct dyti_world *world)
+{
+    const struct dyti_clock_ops *clock = world->params.clock;
+
+    return clock == NULL ? 0 : clock->now_ns(world->params.clock_self);
+}
+
+static enum dyt_status prepare(struct dyti_world *world,
+                               const struct prepared *wish,
+                               struct dyti_switch **out_switch)
+{
+    const struct dyti_world_params *params = &world->params;
+    struct dyti_plan_inputs inputs;
+    struct dyti_schedule_options options = {
+        .side = wish->options.side,
+        .cap_bytes = wish->options.cap_bytes,
+        .segment_bytes = world->map[params->rank].total_bytes};
+    struct dyti_switch_params how = {.struct_size = sizeof(how),
+                                     .rank = params->rank,
+                                     .world_size = params->world_size,
+                                     .from = wish->from,
+                                     .to = wish->to,
+                                     .segment = world->base,
+                                     .map = world->map,
+                                     .control = world->control,
+                                     .all = dyti_world_all(world),
+                                     .kernels = params->kernels,
+                                     .mover = params->mover,
+                                     .mover_self = world->mover,
+                                     .wait = params->wait,
+                                     .clock = params->clock,
+                                     .clock_self = params->clock_self,
+                                     .timeout_ns = params->timeout_ns};
+    enum dyt_status st = dyti_plan_inputs_init(
+        params->layout[wish->from], wish->from, params->layout[wish->to],
+        wish->to, wish->options.kinds, &inputs);
+
+    if (st == DYT_OK) {
+        st = dyti_switch_cache_get(world->cache, &inputs, params->rank,
+                                   &options, &how.plan);
+    }
+    return st == DYT_OK ? dyti_switch_create(&how, out_switch) : st;
+}
+
+static bool equal(const struct prepared *a, const struct prepared *b)
+{
+    return a->from == b->from && a->to == b->to &&
+           a->options.kinds == b->options.kinds &&
+           a->options.side == b->options.side &&
+           a->options.cap_bytes == b->options.cap_bytes;
+}
+
+enum dyt_status
+dyti_world_prepare(struct dyti_world *world, enum dyti_arena_slot from,
+                   enum dyti_arena_slot to,
+                   const struct dyti_world_switch_options *options,
+                   struct dyti_switch **out_switch, int64_t *out_plan_ns)
+{
+    struct prepared wish = {.from = from, .to = to};
+    int64_t start = now(world);
+    enum dyt_status st;
+
+    if (from >= DYTI_ARENA_SLOT_COUNT || to >= DYTI_ARENA_SLOT_COUNT ||
+        world->params.layout[from] == NULL ||
+        world->params.layout[to] == NULL) {
+        return DYTI_FAIL(DYT_ERR_INVALID,
+                         "a switch from %s to %s: there is no such layout",
+                         dyti_slot_name(from), dyti_slot_name(to));
+    }
+    if (options != NULL) {
+        wish.options = *options;
+    }
+    if (wish.options.kinds == 0) {
+        wish.options.kinds = DYTI_PLAN_KINDS_STATE;
+    }
+    for (size_t i = 0; i < world->prepared_count; i++) {
+        if (equal(&world->prepared[i], &wish)) {
+            *out_switch = world->prepared[i].self;
+            goto out;
+        }
+    }
+    st = DYTI_GROW(world->prepared, world->prepared_cap,
+                   world->prepared_count + 1);
+    if (st == DYT_OK) {
+        st = prepare(world, &wish, &wish.self);
+    }
+    if (st != DYT_OK) {
+        DYTI_NOTE("preparing the switch from %s to %s", dyti_slot_name(from),
+                  dyti_slot_name(to));
+        return st;
+    }
+    world->prepared[world->prepared_count++] = wish;
+    *out_switch = wish.self;
+out:
+    if (out_plan_ns != NULL) {
+        *out_plan_ns = now(world) - start;
+    }
+    return DYT_OK;
+}
+
+/* ---- memory ------------------------------------------------------------------ */
+
+struct owners {
+    struct dyti_world_owner *owner;
+    size_t cap, count;
+};
+
+static enum dyt_status add_owner(const struct dyti_world *world,
+                                 struct owners *owners,
+                                 const struct dyti_segment_mem *mem,
+                                 const char *what, const char *kind,
+                                 uint64_t offset, uint64_t bytes)
+{
+    struct dyti_world_owner *owner;
+
+    if (bytes == 0) {
+        return DYT_OK;
+    }
+    if (owners->count++ >= owners->cap) {
+        return DYT_OK;
+    }
+    owner = &owners->owner[owners->count - 1];
+    *owner = (struct dyti_world_owner){.bytes = bytes};
+    (void)snprintf(owner->name, sizeof(owner->name), "%s%s%s", what,
+                   kind[0] == '\0' ? "" : " ", kind);
+    return world->params.memory->touched(mem, offset, bytes,
+                                         &owner->touched_bytes);
+}
+
+enum dyt_status dyti_world_memory(const struct dyti_world *world,
+                                  struct dyti_world_owner *owner, size_t cap,
+                                  size_t *out_count)
+{
+    const struct dyti_arena_map *map = &world->map[world->params.rank];
+    const struct dyti_segment_mem *own = &world->segment[world->params.rank];
+    struct owners owners = {.owner = owner, .cap = cap};
+    enum dyt_status st = DYT_OK;
+
+    for (int s = 0; s < DYTI_ARENA_SLOT_COUNT; s++) {
+        for (int k = 0; k < DYTI_KIND_COUNT && st == DYT_OK; k++) {
+            st = add_owner(world, &owners, own,
+                           dyti_slot_name((enum dyti_arena_slot)s),
+                           dyti_kind_name((enum dyti_kind)k), map->offset[s][k],
+                           map->bytes[s][k]);
+        }
+    }
+    if (st == DYT_OK) {
+        st = add_owner(world, &owners, own, "work", "", map->work_offset,
+                       map->work_bytes);
+    }
+    if (st == DYT_OK) {
+        st = add_owner(world, &owners, &world->control_mem, "control", "", 0,
+                       world->table.total_bytes);
+    }
+    if (st == DYT_OK) {
+        *out_count = owners.count;
+    }
+    return st;
+}

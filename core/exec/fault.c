@@ -1,0 +1,156 @@
+/* Deliberate mistakes and abandoned memory, for test builds only: what verify,
+ * or a test, must notice. */
+#include "exec/switch_internal.h"
+
+#ifdef DYT_TEST_HOOKS
+
+#include <string.h>
+
+/* The own shards of a destination tensor, of the first wanted kind. */
+static const struct dyti_shard *own_shard(const struct dyti_switch *self,
+                                          uint32_t tensor)
+{
+    const struct dyti_plan_inputs *inputs = &self->params.plan->plan->inputs;
+
+    if (inputs->want_count == 0 || tensor == UINT32_MAX) {
+        return NULL;
+    }
+    return dyti_view_find(dyti_layout_view(inputs->dst, self->params.rank),
+                          inputs->want[0].kind, tensor);
+}
+
+static unsigned char *shard_data(const struct dyti_switch *self,
+                                 const struct dyti_shard *shard)
+{
+    return dyti_switch_address(&self->params, self->params.rank,
+                               self->params.to, shard->kind, shard->offset);
+}
+
+/* Bytes from its first element to behind its last. */
+static uint64_t shard_extent(const struct dyti_shard *shard)
+{
+    uint64_t bytes = dyti_dtype_bytes((enum dyti_dtype)shard->dtype);
+
+    for (uint32_t d = 0; d < shard->box.ndim; d++) {
+        bytes += (uint64_t)(shard->box.hi[d] - shard->box.lo[d] - 1) *
+                 (uint64_t)shard->stride[d];
+    }
+    return bytes;
+}
+
+/* Copies that begin in a tensor's shard become empty. */
+static void forget_tensor(struct dyti_switch *self, uint32_t tensor)
+{
+    const struct dyti_shard *shard = own_shard(self, tensor);
+
+    if (shard == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < self->schedule->span_count; i++) {
+        const unsigned char *dst = self->copy[i].dst;
+        const unsigned char *lo = shard_data(self, shard);
+
+        if (dst >= lo && dst < lo + shard_extent(shard)) {
+            self->copy[i].size[0] = 0;
+        }
+    }
+}
+
+/* K and V of the first layer that this rank holds. */
+static void swap_kv(struct dyti_switch *self)
+{
+    const struct dyti_layout *dst = self->params.plan->plan->inputs.dst;
+
+    for (int32_t layer = 0; layer < dst->model->arch.layers; layer++) {
+        const struct dyti_shard *k = own_shard(
+            self, dyti_model_find(dst->model, layer, DYTI_SLOT_K));
+        const struct dyti_shard *v = own_shard(
+            self, dyti_model_find(dst->model, layer, DYTI_SLOT_V));
+        unsigned char *a, *b;
+
+        if (k == NULL || v == NULL || shard_extent(k) != shard_extent(v)) {
+            continue;
+        }
+        a = shard_data(self, k);
+        b = shard_data(self, v);
+        for (uint64_t i = 0; i < shard_extent(k); i++) {
+            unsigned char kept = a[i];
+
+            a[i] = b[i];
+            b[i] = kept;
+        }
+        return;
+    }
+}
+
+enum dyt_status dyti_fault_before(struct dyti_switch *self,
+                                  const struct dyti_switch_order *order)
+{
+    switch (order->fault) {
+    case DYTI_FAULT_STALE:
+        forget_tensor(self, order->fault_tensor);
+        return DYT_OK;
+    case DYTI_FAULT_FAIL:
+        (void)dyti_switch_transfer(self);
+        return DYTI_FAIL(DYT_ERR_DEVICE, "a copy on rank %u",
+                         self->params.rank);
+    default:
+        return DYT_OK;
+    }
+}
+
+enum dyt_status dyti_fault_after(struct dyti_switch *self,
+                                 const struct dyti_switch_order *order)
+{
+    if (order->fault == DYTI_FAULT_STALE) {
+        memcpy(self->copy, self->all_copies,
+               self->schedule->span_count * sizeof(*self->copy));
+    }
+    if (order->fault == DYTI_FAULT_SWAP_KV) {
+        swap_kv(self);
+    }
+    return DYT_OK;
+}
+
+/* Kinds of the source layout that are dead now: the way back fills them whole. */
+static uint32_t abandoned_kinds(const struct dyti_switch *self)
+{
+    const struct dyti_plan_inputs *inputs = &self->params.plan->plan->inputs;
+    const struct dyti_layout *src = NULL;
+    struct dyti_plan_inputs back;
+    uint32_t kinds = 0;
+
+    for (uint32_t w = 0; w < inputs->want_count && src == NULL; w++) {
+        for (uint32_t s = 0; s < inputs->want[w].source_count; s++) {
+            if (inputs->want[w].source[s].slot == self->params.from) {
+                src = inputs->want[w].source[s].layout;
+            }
+        }
+    }
+    if (src == NULL ||
+        dyti_plan_inputs_init(inputs->dst, inputs->dst_slot, src,
+                              self->params.from, DYTI_PLAN_KINDS_STATE,
+                              &back) != DYT_OK) {
+        return 0;
+    }
+    for (uint32_t w = 0; w < back.want_count; w++) {
+        kinds |= 1u << back.want[w].kind;
+    }
+    return kinds;
+}
+
+void dyti_fault_fill_abandoned(struct dyti_switch *self)
+{
+    const struct dyti_arena_map *map = &self->params.map[self->params.rank];
+    uint32_t kinds = abandoned_kinds(self);
+
+    for (uint32_t kind = 0; kind < DYTI_KIND_COUNT; kind++) {
+        if (kinds & (1u << kind)) { /* all ones is a NaN of every float type */
+            memset(dyti_switch_address(&self->params, self->params.rank,
+                                       self->params.from, kind, 0),
+                   0xff, map->bytes[self->params.from][kind]);
+        }
+    }
+}
+
+#endif /* DYT_TEST_HOOKS */

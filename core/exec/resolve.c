@@ -1,0 +1,127 @@
+/* Turns offsets into addresses, once per prepared switch, so that the loop has
+ * nothing to look up. */
+#include "exec/switch_internal.h"
+
+#include <stdlib.h>
+
+unsigned char *dyti_switch_address(const struct dyti_switch_params *params,
+                                   uint32_t rank, uint32_t slot, uint32_t kind,
+                                   uint64_t offset)
+{
+    return (unsigned char *)params->segment[rank] +
+           params->map[rank].offset[slot][kind] + offset;
+}
+
+/* Bytes from the first to behind the last element. */
+static uint64_t extent(const int64_t size[], const int64_t stride[],
+                       uint8_t dtype)
+{
+    uint64_t bytes = dyti_dtype_bytes((enum dyti_dtype)dtype);
+
+    for (uint32_t d = 0; d < DYTI_SPAN_DIMS; d++) {
+        if (size[d] <= 0) {
+            return 0;
+        }
+        bytes += (uint64_t)(size[d] - 1) * (uint64_t)stride[d];
+    }
+    return bytes;
+}
+
+static enum dyt_status check_end(const struct dyti_switch *self, uint32_t rank,
+                                 uint8_t slot, uint8_t kind, uint64_t offset,
+                                 uint64_t bytes)
+{
+    const struct dyti_arena_map *map = &self->params.map[rank];
+
+    if (rank >= self->params.world_size || slot >= DYTI_ARENA_SLOT_COUNT ||
+        kind >= DYTI_KIND_COUNT || offset > map->bytes[slot][kind] ||
+        bytes > map->bytes[slot][kind] - offset) {
+        return DYTI_FAIL(DYT_ERR_LAYOUT,
+                         "a span of %llu bytes at %llu is not in region %u, %s "
+                         "of rank %u",
+                         (unsigned long long)bytes, (unsigned long long)offset,
+                         slot,
+                         kind < DYTI_KIND_COUNT
+                             ? dyti_kind_name((enum dyti_kind)kind)
+                             : "?",
+                         rank);
+    }
+    return DYT_OK;
+}
+
+static enum dyt_status resolve_span(struct dyti_switch *self,
+                                    const struct dyti_step *step,
+                                    const struct dyti_span *span,
+                                    struct dyti_copy *out_copy)
+{
+    struct dyti_copy copy = {.src_dtype = span->src_dtype,
+                             .dst_dtype = span->dst_dtype};
+    enum dyt_status st =
+        check_end(self, step->src_rank, span->src_slot, span->src_kind,
+                  span->src_offset,
+                  extent(span->size, span->src_stride, span->src_dtype));
+
+    if (st == DYT_OK) {
+        st = check_end(self, step->dst_rank, span->dst_slot, span->dst_kind,
+                       span->dst_offset,
+                       extent(span->size, span->dst_stride, span->dst_dtype));
+    }
+    if (st != DYT_OK) {
+        return st;
+    }
+    copy.src = dyti_switch_address(&self->params, step->src_rank,
+                                   span->src_slot, span->src_kind,
+                                   span->src_offset);
+    copy.dst = dyti_switch_address(&self->params, step->dst_rank,
+                                   span->dst_slot, span->dst_kind,
+                                   span->dst_offset);
+    for (uint32_t d = 0; d < DYTI_SPAN_DIMS; d++) {
+        copy.size[d] = span->size[d];
+        copy.src_stride[d] = span->src_stride[d];
+        copy.dst_stride[d] = span->dst_stride[d];
+    }
+    *out_copy = copy;
+    return DYT_OK;
+}
+
+static enum dyt_status resolve_step(struct dyti_switch *self,
+                                    const struct dyti_step *step)
+{
+    const struct dyti_schedule *schedule = self->schedule;
+
+    if (step->kind == DYTI_STEP_FENCE) {
+        return DYT_OK;
+    }
+    if (step->kind != DYTI_STEP_COPY) {
+        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                         "steps of kind %s are not available",
+                         dyti_step_kind_name((enum dyti_step_kind)step->kind));
+    }
+    for (uint32_t i = 0; i < step->span_count; i++) {
+        uint32_t s = step->span_first + i;
+        enum dyt_status st = resolve_span(self, step, &schedule->span[s],
+                                          &self->copy[s]);
+
+        if (st != DYT_OK) {
+            DYTI_NOTE("resolving span %u from rank %u to rank %u", s,
+                      step->src_rank, step->dst_rank);
+            return st;
+        }
+    }
+    if (step->src_rank == step->dst_rank) {
+        self->kept_bytes += step->write_bytes;
+    } else {
+        self->moved_bytes += step->write_bytes;
+    }
+    return DYT_OK;
+}
+
+enum dyt_status dyti_switch_resolve(struct dyti_switch *self)
+{
+    enum dyt_status st = dyti_schedule_check(self->schedule);
+
+    for (uint32_t i = 0; i < self->schedule->step_count && st == DYT_OK; i++) {
+        st = resolve_step(self, &self->schedule->step[i]);
+    }
+    return st;
+}

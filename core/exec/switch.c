@@ -1,0 +1,396 @@
+/* The transaction: prepare, transfer, verify, vote, commit. */
+#include "exec/switch_internal.h"
+
+#include "base/hash.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What each rank says when the ranks meet. */
+enum { MEET_STATUS, MEET_FINGERPRINT, MEET_EPOCH, MEET_VERSION, MEET_VERIFY,
+       MEET_WORDS };
+
+const char *dyti_switch_point_name(enum dyti_switch_point point)
+{
+    static const char *const name[DYTI_AT_COUNT] = {
+        "start", "prepared", "transferred", "verified", "voted", "decided"};
+
+    return point < DYTI_AT_COUNT ? name[point] : "?";
+}
+
+static unsigned char *own_region(const void *arg, uint32_t slot, uint32_t kind)
+{
+    const struct dyti_switch_params *params = arg;
+
+    return dyti_switch_address(params, params->rank, slot, kind, 0);
+}
+
+static enum dyt_status allocate(struct dyti_switch *self)
+{
+    size_t spans = self->schedule->span_count + 1u;
+    size_t steps = self->schedule->step_count + 1u;
+    size_t ranks = self->params.world_size;
+
+    self->copy = calloc(spans, sizeof(*self->copy));
+    self->waits = calloc(steps, sizeof(*self->waits));
+    self->ready = calloc(steps, sizeof(*self->ready));
+    self->meeting = calloc(ranks * MEET_WORDS, sizeof(*self->meeting));
+    self->counts = calloc(ranks, sizeof(*self->counts));
+#ifdef DYT_TEST_HOOKS
+    self->all_copies = calloc(spans, sizeof(*self->all_copies));
+    if (self->all_copies == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "a switch of %zu spans", spans);
+    }
+#endif
+    if (self->copy == NULL || self->waits == NULL || self->ready == NULL ||
+        self->meeting == NULL || self->counts == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "a switch of %zu spans", spans);
+    }
+    for (size_t r = 0; r < ranks; r++) {
+        self->counts[r] = MEET_WORDS * sizeof(uint64_t);
+    }
+    return DYT_OK;
+}
+
+void dyti_switch_destroy(struct dyti_switch *self)
+{
+    if (self == NULL) {
+        return;
+    }
+    dyti_verifier_fini(&self->verifier);
+    free(self->copy);
+    free(self->waits);
+    free(self->ready);
+    free(self->meeting);
+    free(self->counts);
+#ifdef DYT_TEST_HOOKS
+    free(self->all_copies);
+#endif
+    free(self);
+}
+
+enum dyt_status dyti_switch_create(const struct dyti_switch_params *params,
+                                   struct dyti_switch **out_switch)
+{
+    struct dyti_switch *self = calloc(1, sizeof(*self));
+    enum dyt_status st;
+
+    if (self == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "a switch");
+    }
+    self->params = *params;
+    self->schedule = params->plan->schedule;
+    if (self->schedule->rank != params->rank ||
+        self->schedule->world_size != params->world_size) {
+        st = DYTI_FAIL(DYT_ERR_INVALID,
+                       "rank %u of %u was given the schedule of rank %u of %u",
+                       params->rank, params->world_size, self->schedule->rank,
+                       self->schedule->world_size);
+        goto out;
+    }
+    st = allocate(self);
+    if (st == DYT_OK) {
+        st = dyti_switch_resolve(self);
+    }
+    if (st == DYT_OK) {
+        st = dyti_verifier_init(&self->verifier, &params->plan->plan->inputs,
+                                params->rank, &params->kernels, own_region,
+                                &self->params);
+    }
+    if (st != DYT_OK) {
+        DYTI_NOTE("preparing a switch on rank %u", params->rank);
+        goto out;
+    }
+#ifdef DYT_TEST_HOOKS
+    memcpy(self->all_copies, self->copy,
+           self->schedule->span_count * sizeof(*self->copy));
+#endif
+    *out_switch = self;
+    self = NULL;
+out:
+    dyti_switch_destroy(self);
+    return st;
+}
+
+uint64_t dyti_switch_fingerprint(const struct dyti_switch *self)
+{
+    return self->params.plan->fingerprint;
+}
+
+/* ---- the parts of a run ---------------------------------------------------- */
+
+static int64_t now(const struct dyti_switch *self)
+{
+    const struct dyti_clock_ops *clock = self->params.clock;
+
+    return clock == NULL ? 0 : clock->now_ns(self->params.clock_self);
+}
+
+static void at(const struct dyti_switch_order *order,
+               enum dyti_switch_point point)
+{
+#ifdef DYT_TEST_HOOKS
+    if (order->at != NULL) {
+        order->at(order->at_arg, point);
+    }
+#else
+    (void)order;
+    (void)point;
+#endif
+}
+
+/* Lock, or look whether the manager has locked. */
+static enum dyt_status begin(struct dyti_switch *self,
+                             const struct dyti_switch_order *order)
+{
+    struct dyti_control_page *page = self->params.control;
+    uint64_t epoch;
+
+    if (order->unmanaged) {
+        return self->params.rank == 0
+                   ? dyti_switch_begin(page, order->epoch, order->version)
+                   : DYT_OK;
+    }
+    epoch = atomic_load(&page->epoch);
+    if (epoch != order->epoch) {
+        return DYTI_FAIL(DYT_ERR_STATE,
+                         "switch %llu was ordered, but switch %llu is running",
+                         (unsigned long long)order->epoch,
+                         (unsigned long long)epoch);
+    }
+    return DYT_OK;
+}
+
+static enum dyt_status compare_word(const struct dyti_switch *self,
+                                    uint32_t rank, uint32_t word,
+                                    const char *what)
+{
+    uint64_t mine = self->meeting[self->params.rank * MEET_WORDS + word];
+    uint64_t theirs = self->meeting[rank * MEET_WORDS + word];
+
+    if (mine != theirs) {
+        return DYTI_FAIL(DYT_ERR_STATE,
+                         "%s: rank %u has %016llx, rank %u has %016llx", what,
+                         self->params.rank, (unsigned long long)mine, rank,
+                         (unsigned long long)theirs);
+    }
+    return DYT_OK;
+}
+
+static enum dyt_status compare_ranks(const struct dyti_switch *self)
+{
+    static const char *const what[MEET_WORDS] = {
+        [MEET_FINGERPRINT] = "fingerprint of plan and schedule",
+        [MEET_EPOCH] = "epoch of the switch",
+        [MEET_VERSION] = "version of the switch",
+        [MEET_VERIFY] = "verify"};
+
+    for (uint32_t r = 0; r < self->params.world_size; r++) {
+        uint64_t status = self->meeting[r * MEET_WORDS];
+
+        if (status != 0 && r != self->params.rank) {
+            enum dyt_status theirs = (enum dyt_status)(-(int)(uint32_t)status);
+
+            return DYTI_FAIL(theirs, "rank %u refuses the switch: %s", r,
+                             dyt_status_text(theirs));
+        }
+    }
+    for (uint32_t word = MEET_FINGERPRINT; word < MEET_WORDS; word++) {
+        for (uint32_t r = 0; r < self->params.world_size; r++) {
+            enum dyt_status st = compare_word(self, r, word, what[word]);
+
+            if (st != DYT_OK) {
+                return st;
+            }
+        }
+    }
+    return DYT_OK;
+}
+
+/* All ranks meet and refuse together; sources are final when they have met. */
+static enum dyt_status meet(struct dyti_switch *self,
+                            const struct dyti_switch_order *order)
+{
+    const struct dyti_group *all = &self->params.all;
+    uint64_t *mine = self->meeting + self->params.rank * MEET_WORDS;
+    enum dyt_status st = begin(self, order), met;
+
+    mine[MEET_STATUS] = (uint64_t)(uint32_t)(-(int)st);
+    mine[MEET_FINGERPRINT] = self->params.plan->fingerprint;
+    mine[MEET_EPOCH] = order->epoch;
+    mine[MEET_VERSION] = order->version;
+    mine[MEET_VERIFY] = order->verify;
+    if (self->params.world_size > 1) {
+        met = all->ops->all_gather(all->self, mine, self->meeting,
+                                   self->counts);
+        if (met != DYT_OK) {
+            return st != DYT_OK ? st : met;
+        }
+    }
+    return st != DYT_OK ? st : compare_ranks(self);
+}
+
+static enum dyt_status transfer(struct dyti_switch *self,
+                                const struct dyti_switch_order *order)
+{
+    enum dyt_status st = DYT_OK;
+
+#ifdef DYT_TEST_HOOKS
+    if (order->fault != DYTI_FAULT_NONE) {
+        st = dyti_fault_before(self, order);
+        if (st == DYT_OK && order->fault != DYTI_FAULT_SKIP &&
+            order->fault != DYTI_FAULT_LATE) {
+            st = dyti_switch_transfer(self);
+        }
+        return st == DYT_OK ? dyti_fault_after(self, order) : st;
+    }
+#else
+    (void)order;
+#endif
+    st = dyti_switch_transfer(self);
+    return st;
+}
+
+static enum dyt_status verify(struct dyti_switch *self,
+                              const struct dyti_switch_order *order,
+                              enum dyt_status transferred, uint64_t *out_bytes)
+{
+    const struct dyti_group *all = &self->params.all;
+    enum dyt_status st = transferred, met;
+
+    /* Pushed bytes are there when the one who pushes says so. */
+    if (self->schedule->options.side == DYTI_SIDE_PUSH &&
+        self->params.world_size > 1) {
+        met = all->ops->barrier(all->self);
+        st = st != DYT_OK ? st : met;
+    }
+    if (order->verify == DYTI_VERIFY_OFF) {
+        return st;
+    }
+    return dyti_verifier_run(
+        &self->verifier, all, order->verify == DYTI_VERIFY_FULL,
+        dyti_fingerprint_u64(self->params.plan->fingerprint, order->epoch), st,
+        out_bytes);
+}
+
+/* Vote, wait for the one decision. */
+static enum dyti_decision vote(struct dyti_switch *self,
+                               const struct dyti_switch_order *order,
+                               enum dyt_status mine)
+{
+    const struct dyti_switch_params *params = &self->params;
+
+    dyti_switch_vote(params->control, params->wait, params->rank, order->epoch,
+                     mine == DYT_OK ? DYTI_VOTE_READY : DYTI_VOTE_FAILED, mine);
+    at(order, DYTI_AT_VOTED);
+#ifdef DYT_TEST_HOOKS
+    if (order->fault == DYTI_FAULT_LATE) {
+        (void)dyti_switch_transfer(self);
+    }
+#endif
+    if (order->unmanaged) {
+        (void)dyti_switch_commit(params->control, params->wait, order->epoch);
+    }
+    return dyti_switch_await(params->control, params->wait, order->epoch,
+                             params->timeout_ns);
+}
+
+/* The epoch is not ours: nothing to vote on, nothing to leave. */
+static bool foreign_epoch(const struct dyti_switch *self,
+                          const struct dyti_switch_order *order)
+{
+    return atomic_load(&self->params.control->epoch) != order->epoch;
+}
+
+static void leave(struct dyti_switch *self,
+                  const struct dyti_switch_order *order,
+                  struct dyti_switch_report *report)
+{
+    struct dyti_control_page *page = self->params.control;
+
+    report->version = atomic_load(&page->version);
+    if (report->decision == DYTI_DECISION_COMMIT) {
+        report->version = order->version;
+        atomic_store(&page->rank[self->params.rank].serves, order->version);
+#ifdef DYT_TEST_HOOKS
+        if (!order->keep_abandoned) {
+            dyti_fault_fill_abandoned(self);
+        }
+#endif
+    }
+    at(order, DYTI_AT_DECIDED);
+    dyti_switch_leave(page, self->params.rank, order->epoch);
+}
+
+/* A rank that was well, and reads that all of them give up. */
+static enum dyt_status say_why(struct dyti_switch *self,
+                               const struct dyti_switch_order *order)
+{
+    enum dyt_status st = dyti_switch_commit(self->params.control,
+                                            self->params.wait, order->epoch);
+
+    return st == DYT_OK || st == DYT_PENDING
+               ? DYTI_FAIL(DYT_ERR_PEER, "switch %llu aborted",
+                           (unsigned long long)order->epoch)
+               : st;
+}
+
+static void fill_counts(const struct dyti_switch *self,
+                        const struct dyti_switch_order *order,
+                        struct dyti_switch_report *report)
+{
+    *report = (struct dyti_switch_report){
+        .epoch = order->epoch,
+        .kept_bytes = self->kept_bytes,
+        .moved_bytes = self->moved_bytes,
+        .read_bytes = self->schedule->read_bytes,
+        .written_bytes = self->schedule->write_bytes,
+        .step_count = self->schedule->step_count,
+        .copy_count = self->schedule->span_count};
+}
+
+enum dyt_status dyti_switch_run(struct dyti_switch *self,
+                                const struct dyti_switch_order *order,
+                                struct dyti_switch_report *out_report)
+{
+    struct dyti_switch_report *report = out_report;
+    int64_t start = now(self), met, moved, checked, decided;
+    enum dyt_status st;
+
+    fill_counts(self, order, report);
+    at(order, DYTI_AT_START);
+    st = meet(self, order);
+    met = moved = checked = now(self);
+    if (st != DYT_OK && foreign_epoch(self, order)) {
+        DYTI_NOTE("preparing switch %llu on rank %u",
+                  (unsigned long long)order->epoch, self->params.rank);
+        report->version = atomic_load(&self->params.control->version);
+        return st;
+    }
+    at(order, DYTI_AT_PREPARED);
+    if (st == DYT_OK) {
+        st = transfer(self, order);
+        moved = now(self);
+        at(order, DYTI_AT_TRANSFERRED);
+        st = verify(self, order, st, &report->verified_bytes);
+        checked = now(self);
+    }
+    at(order, DYTI_AT_VERIFIED);
+    report->decision = vote(self, order, st);
+    decided = now(self);
+    if (st == DYT_OK && report->decision != DYTI_DECISION_COMMIT) {
+        st = say_why(self, order);
+    }
+    leave(self, order, report);
+    report->prepare_ns = met - start;
+    report->transfer_ns = moved - met;
+    report->verify_ns = checked - moved;
+    report->vote_ns = decided - checked;
+    report->commit_ns = now(self) - decided;
+    report->total_ns = now(self) - start;
+    if (st != DYT_OK) {
+        DYTI_NOTE("switch %llu on rank %u", (unsigned long long)order->epoch,
+                  self->params.rank);
+    }
+    return st;
+}

@@ -1,0 +1,133 @@
+/* Stage 5 of 5: execute.  Answers "do it, wholly or not at all".
+ * in: plan and schedule of this rank (sched/cache.h), addresses, ops tables
+ * out: the destination regions filled, and the decision that all ranks see
+ *
+ * A switch is a transaction of mode `transactional`: source and destination are
+ * separate memory, so until the commit, and after a failure, the old is whole.
+ *
+ *   prepare   ranks meet; they refuse, with both numbers, if plan, schedule or
+ *             orders differ
+ *   transfer  the one loop over the schedule's steps
+ *   verify    content hashes of what the destination holds against what the
+ *             sources hold, and of all holders of a piece against each other
+ *   vote      READY or FAILED in the control page
+ *   commit    one atomic decision, the same for all ranks (exec/control.h)
+ *
+ * Threads: one switch handle by one thread at a time.
+ */
+#ifndef DYTI_EXEC_SWITCH_H
+#define DYTI_EXEC_SWITCH_H
+
+#include "exec/control.h"
+#include "layout/arena.h"
+#include "ops/clock.h"
+#include "ops/group.h"
+#include "ops/kernels.h"
+#include "ops/mover.h"
+#include "ops/wait.h"
+#include "sched/cache.h"
+
+enum dyti_verify {
+    DYTI_VERIFY_OFF,
+    DYTI_VERIFY_SAMPLE, /* at most 1 % of the bytes, others every epoch */
+    DYTI_VERIFY_FULL
+};
+
+struct dyti_switch_params {
+    uint32_t struct_size;
+    uint32_t rank, world_size;
+    enum dyti_arena_slot from, to;
+    /* All borrowed until destroy: */
+    const struct dyti_switch_plan *plan; /* of this rank */
+    void *const *segment;                /* [world_size] bases, mapped here */
+    const struct dyti_arena_map *map;    /* [world_size] */
+    struct dyti_control_page *control;
+    struct dyti_group all; /* all ranks of the world, by rank */
+    struct dyti_kernels kernels;
+    const struct dyti_mover_ops *mover;
+    void *mover_self;
+    const struct dyti_wait_ops *wait;
+    const struct dyti_clock_ops *clock; /* NULL: all times are 0 */
+    void *clock_self;
+    int64_t timeout_ns; /* of the wait for the decision; <= 0: none */
+};
+
+struct dyti_switch; /* opaque: all addresses resolved, nothing left to plan */
+
+/* Where a switch is, for faults and tests. */
+enum dyti_switch_point {
+    DYTI_AT_START,       /* before the ranks meet */
+    DYTI_AT_PREPARED,    /* before the first byte */
+    DYTI_AT_TRANSFERRED, /* before verify */
+    DYTI_AT_VERIFIED,    /* before the vote */
+    DYTI_AT_VOTED,       /* before the decision is known */
+    DYTI_AT_DECIDED,     /* before leaving */
+    DYTI_AT_COUNT
+};
+
+/* Deliberate mistakes of one rank, that verify or a test must notice. */
+enum dyti_switch_fault {
+    DYTI_FAULT_NONE,
+    DYTI_FAULT_SKIP,    /* moves nothing and says it did */
+    DYTI_FAULT_STALE,   /* leaves one tensor as it was */
+    DYTI_FAULT_SWAP_KV, /* K and V of the first layer it holds change places */
+    DYTI_FAULT_LATE,    /* moves its part after its vote */
+    DYTI_FAULT_FAIL     /* half way, the device fails */
+};
+
+struct dyti_switch_order {
+    uint64_t epoch, version; /* as dyti_switch_begin() was told */
+    enum dyti_verify verify;
+    /* No manager: rank 0 begins the epoch, the last voter commits. */
+    bool unmanaged;
+#ifdef DYT_TEST_HOOKS
+    enum dyti_switch_fault fault;
+    uint32_t fault_tensor;
+    void (*at)(void *arg, enum dyti_switch_point point); /* NULL: nothing */
+    void *at_arg;
+    bool keep_abandoned; /* do not fill abandoned regions with NaN */
+#endif
+};
+
+/* What one rank did.  Times in ns. */
+struct dyti_switch_report {
+    enum dyti_decision decision; /* NONE: the ranks never met */
+    uint64_t epoch, version;     /* version: visible afterwards */
+    int64_t prepare_ns, transfer_ns, verify_ns, vote_ns, commit_ns, total_ns;
+    uint64_t kept_bytes;  /* copied inside the rank, destination dtypes */
+    uint64_t moved_bytes; /* from other ranks (push: to them), likewise */
+    uint64_t read_bytes, written_bytes; /* by this rank's copies */
+    uint64_t verified_bytes;            /* hashed here */
+    uint32_t step_count, copy_count;
+};
+
+/**
+ * Resolve plan and schedule to addresses, once.  Moves nothing.
+ * @return DYT_ERR_LAYOUT       a span lies outside its region
+ * @return DYT_ERR_UNSUPPORTED  a kind of step or a tensor that exec cannot do
+ * @return DYT_ERR_NOMEM
+ */
+enum dyt_status dyti_switch_create(const struct dyti_switch_params *params,
+                                   struct dyti_switch **out_switch);
+void dyti_switch_destroy(struct dyti_switch *self);
+
+/**
+ * Do it.  Collective over all ranks; all give the same order.  *out_report is
+ * filled on every return.
+ * @return DYT_OK           committed, on all ranks
+ * @return DYT_ERR_PEER     aborted, the old is whole; the text names the rank
+ * @return DYT_ERR_VERIFY   likewise; the text names the tensor
+ * @return DYT_ERR_STATE, DYT_ERR_BUSY, DYT_ERR_INVALID  refused by all
+ * @return other            this rank failed, all aborted
+ */
+enum dyt_status dyti_switch_run(struct dyti_switch *self,
+                                const struct dyti_switch_order *order,
+                                struct dyti_switch_report *out_report);
+
+/* Number that ranks compare. */
+uint64_t dyti_switch_fingerprint(const struct dyti_switch *self);
+
+/* "prepared", "voted", …  Static. */
+const char *dyti_switch_point_name(enum dyti_switch_point point);
+
+#endif /* DYTI_EXEC_SWITCH_H */

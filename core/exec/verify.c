@@ -1,0 +1,326 @@
+/* Hash, gather, compare. */
+#include "exec/verify.h"
+
+#include "base/hash.h"
+#include "base/rng.h"
+
+#include <string.h>
+
+#define SAMPLE_STEP 128 /* at most 1 of 128 elements */
+
+/* A regular subset of a tensor: along each dim start, start + step, … */
+struct lattice {
+    int64_t start[DYTI_VERIFY_DIMS], step[DYTI_VERIFY_DIMS];
+    int64_t count[DYTI_VERIFY_DIMS];
+};
+
+static void lattice_all(const int64_t shape[DYTI_VERIFY_DIMS],
+                        struct lattice *out)
+{
+    for (uint32_t d = 0; d < DYTI_VERIFY_DIMS; d++) {
+        out->start[d] = 0;
+        out->step[d] = 1;
+        out->count[d] = shape[d];
+    }
+}
+
+/* Every 128th along the first dim that is long enough, so that every rank's
+ * shard has some; a tensor with short dims gives one run of its fastest. */
+static void lattice_sample(const int64_t shape[DYTI_VERIFY_DIMS], uint64_t bits,
+                           struct lattice *out)
+{
+    int64_t elements = 1, run;
+    const uint32_t fast = DYTI_VERIFY_DIMS - 1u;
+
+    lattice_all(shape, out);
+    for (uint32_t d = 0; d < DYTI_VERIFY_DIMS; d++) {
+        elements *= shape[d];
+        if (shape[d] >= SAMPLE_STEP) {
+            out->start[d] = (int64_t)(bits % SAMPLE_STEP);
+            out->step[d] = SAMPLE_STEP;
+            out->count[d] = shape[d] / SAMPLE_STEP;
+            return;
+        }
+    }
+    run = elements / SAMPLE_STEP;
+    run = run > shape[fast] ? shape[fast] : run;
+    for (uint32_t d = 0; d < fast; d++) {
+        out->start[d] = (int64_t)(bits % (uint64_t)shape[d]);
+        out->count[d] = 1;
+        bits /= (uint64_t)shape[d];
+    }
+    out->start[fast] = (int64_t)(bits % (uint64_t)(shape[fast] - run + 1));
+    out->count[fast] = run;
+}
+
+/* The lattice's points in a piece, as a box to hash; false: none. */
+static bool cross(const struct dyti_verify_piece *piece,
+                  const struct lattice *lattice, struct dyti_hash_box *out)
+{
+    struct dyti_hash_box box = {.data = piece->data,
+                                .salt = piece->salt,
+                                .dtype = piece->dtype};
+
+    for (uint32_t d = 0; d < DYTI_VERIFY_DIMS; d++) {
+        int64_t start = lattice->start[d], step = lattice->step[d];
+        int64_t lo = piece->lo[d], hi = lo + piece->size[d];
+        int64_t first = lo <= start ? 0 : (lo - start + step - 1) / step;
+        int64_t end = hi <= start ? 0 : (hi - start + step - 1) / step;
+
+        end = end > lattice->count[d] ? lattice->count[d] : end;
+        if (first >= end) {
+            return false;
+        }
+        start += first * step;
+        box.data = (const unsigned char *)box.data +
+                   (start - lo) * piece->stride[d];
+        box.index += (uint64_t)(start * piece->index_stride[d]);
+        box.size[d] = end - first;
+        box.stride[d] = piece->stride[d] * step;
+        box.index_stride[d] = piece->index_stride[d] * step;
+    }
+    *out = box;
+    return true;
+}
+
+/* Hash a tile as the destination would store it: narrow it into scratch that
+ * stays in the cache, and hash that. */
+static enum dyt_status hash_tile(struct dyti_verifier *v,
+                                 const struct dyti_hash_box *tile, uint8_t as,
+                                 uint64_t *sum)
+{
+    struct dyti_copy copy = {.src = tile->data,
+                             .dst = v->narrowed,
+                             .src_dtype = tile->dtype,
+                             .dst_dtype = as};
+    struct dyti_hash_box dense = *tile;
+    int64_t stride = (int64_t)dyti_dtype_bytes((enum dyti_dtype)as);
+    enum dyt_status st;
+
+    for (uint32_t d = DYTI_VERIFY_DIMS; d-- > 0;) {
+        copy.size[d] = tile->size[d];
+        copy.src_stride[d] = tile->stride[d];
+        copy.dst_stride[d] = stride;
+        dense.stride[d] = stride;
+        stride *= tile->size[d];
+    }
+    dense.data = v->narrowed;
+    dense.dtype = as;
+    st = v->kernels.ops->copy(v->kernels.self, &copy, 1);
+    if (st == DYT_OK) {
+        st = v->kernels.ops->hash(v->kernels.self, &dense, 1, sum);
+    }
+    return st;
+}
+
+/* Cut a box along its slowest dim until the pieces fit the scratch. */
+static enum dyt_status hash_narrowed(struct dyti_verifier *v,
+                                     const struct dyti_hash_box *box,
+                                     uint8_t as, uint64_t *sum)
+{
+    int64_t room = DYTI_VERIFY_SCRATCH_BYTES /
+                   (int64_t)dyti_dtype_bytes((enum dyti_dtype)as);
+    int64_t elements = 1, take;
+    enum dyt_status st = DYT_OK;
+    uint32_t cut = 0;
+
+    for (uint32_t d = 0; d < DYTI_VERIFY_DIMS; d++) {
+        elements *= box->size[d];
+    }
+    if (elements <= room) {
+        return hash_tile(v, box, as, sum);
+    }
+    while (box->size[cut] == 1) {
+        cut++;
+    }
+    take = room / (elements / box->size[cut]);
+    take = take == 0 ? 1 : take;
+    for (int64_t at = 0; at < box->size[cut] && st == DYT_OK; at += take) {
+        int64_t left = box->size[cut] - at;
+        struct dyti_hash_box piece = *box;
+
+        piece.data = (const unsigned char *)box->data + at * box->stride[cut];
+        piece.index = box->index + (uint64_t)(at * box->index_stride[cut]);
+        piece.size[cut] = left < take ? left : take;
+        st = hash_narrowed(v, &piece, as, sum); /* at most a dim deeper */
+    }
+    return st;
+}
+
+static void shape_of(const struct dyti_tensor *tensor,
+                     int64_t shape[DYTI_VERIFY_DIMS])
+{
+    uint32_t shift = DYTI_VERIFY_DIMS - tensor->ndim;
+
+    for (uint32_t d = 0; d < DYTI_VERIFY_DIMS; d++) {
+        shape[d] = d < shift ? 1 : tensor->shape[d - shift];
+    }
+}
+
+static uint64_t box_bytes(const struct dyti_hash_box *box)
+{
+    uint64_t bytes = dyti_dtype_bytes((enum dyti_dtype)box->dtype);
+
+    for (uint32_t d = 0; d < DYTI_VERIFY_DIMS; d++) {
+        bytes *= (uint64_t)box->size[d];
+    }
+    return bytes;
+}
+
+/* All own pieces into the own part of the vector. */
+static enum dyt_status hash_own(struct dyti_verifier *v, bool full,
+                                uint64_t seed, uint64_t *out_bytes)
+{
+    uint64_t *own = v->vector + v->first[v->rank], bytes = 0;
+    size_t count = 0;
+    enum dyt_status st;
+
+    for (size_t i = 0; i < v->piece_count; i++) {
+        const struct dyti_verify_piece *piece = &v->piece[i];
+        struct dyti_hash_box *box = &v->box[count];
+        int64_t shape[DYTI_VERIFY_DIMS];
+        struct lattice lattice;
+
+        shape_of(&v->model->tensor[piece->tensor], shape);
+        if (full) {
+            lattice_all(shape, &lattice);
+        } else {
+            lattice_sample(shape, dyti_rng_u64(seed, piece->tensor, 0, 0),
+                           &lattice);
+        }
+        if (!cross(piece, &lattice, box)) {
+            continue;
+        }
+        bytes += box_bytes(box);
+        if (piece->dtype != piece->as) {
+            st = hash_narrowed(v, box, piece->as, &own[piece->word]);
+            if (st != DYT_OK) {
+                return st;
+            }
+            continue;
+        }
+        v->box_word[count] = piece->word;
+        v->box_hash[count++] = 0;
+    }
+    st = v->kernels.ops->hash(v->kernels.self, v->box, count, v->box_hash);
+    for (size_t i = 0; i < count && st == DYT_OK; i++) {
+        own[v->box_word[i]] += v->box_hash[i];
+    }
+    *out_bytes = bytes;
+    return st;
+}
+
+static uint64_t value(const struct dyti_verifier *v, uint32_t rank,
+                      uint64_t word)
+{
+    return v->vector[v->first[rank] + word];
+}
+
+static enum dyt_status differ(const struct dyti_verifier *v,
+                              const struct dyti_verify_want *want,
+                              const struct dyti_atom *atom, uint32_t a,
+                              uint32_t b)
+{
+    return DYTI_FAIL(DYT_ERR_VERIFY,
+                     "tensor %s, %s: ranks %u and %u hold different values of "
+                     "[%lld, %lld) of its first dimension",
+                     v->model->tensor[atom->tensor].name,
+                     dyti_kind_name((enum dyti_kind)want->kind), a, b,
+                     (long long)atom->box.lo[0], (long long)atom->box.hi[0]);
+}
+
+/* One kind: holders agree, and atoms sum to the sources. */
+static enum dyt_status compare_want(const struct dyti_verifier *v, uint32_t w)
+{
+    const struct dyti_verify_want *want = &v->want[w];
+    uint32_t tensors = v->model->tensor_count;
+    size_t a = 0;
+
+    for (uint32_t t = 0; t < tensors; t++) {
+        uint64_t have = 0, expected = 0;
+
+        for (; a < want->atoms.atom_count && want->atoms.atom[a].tensor == t;
+             a++) {
+            const struct dyti_atom *atom = &want->atoms.atom[a];
+            const struct dyti_atom_holder *holder =
+                &want->atoms.holder[atom->holder_first];
+            const uint32_t *word = &want->word[atom->holder_first];
+            uint64_t first = value(v, holder[0].rank, word[0]);
+
+            for (uint32_t h = 1; h < atom->holder_count; h++) {
+                if (value(v, holder[h].rank, word[h]) != first) {
+                    return differ(v, want, atom, holder[0].rank,
+                                  holder[h].rank);
+                }
+            }
+            have += first;
+        }
+        for (uint32_t r = 0; r < v->world_size; r++) {
+            uint64_t sums = v->first[r + 1] - v->first[r] -
+                            (uint64_t)v->want_count * tensors;
+
+            expected += value(v, r, sums + (uint64_t)w * tensors + t);
+        }
+        if (have != expected) {
+            return DYTI_FAIL(DYT_ERR_VERIFY,
+                             "tensor %s, %s: the destination hashes to "
+                             "%016llx, its sources to %016llx",
+                             v->model->tensor[t].name,
+                             dyti_kind_name((enum dyti_kind)want->kind),
+                             (unsigned long long)have,
+                             (unsigned long long)expected);
+        }
+    }
+    return DYT_OK;
+}
+
+static enum dyt_status compare(const struct dyti_verifier *v)
+{
+    for (uint32_t r = 0; r < v->world_size; r++) {
+        uint64_t status = value(v, r, 0);
+
+        if (status != 0 && r != v->rank) {
+            return DYTI_FAIL(
+                DYT_ERR_PEER, "rank %u could not transfer: %s", r,
+                dyt_status_text((enum dyt_status)(-(int)(uint32_t)status)));
+        }
+    }
+    for (uint32_t w = 0; w < v->want_count; w++) {
+        enum dyt_status st = compare_want(v, w);
+
+        if (st != DYT_OK) {
+            return st;
+        }
+    }
+    return DYT_OK;
+}
+
+enum dyt_status dyti_verifier_run(struct dyti_verifier *verifier,
+                                  const struct dyti_group *all, bool full,
+                                  uint64_t seed, enum dyt_status mine,
+                                  uint64_t *out_bytes)
+{
+    struct dyti_verifier *v = verifier;
+    uint64_t *own = v->vector + v->first[v->rank], bytes = 0;
+    enum dyt_status st = mine, gathered;
+
+    memset(own, 0, v->counts_bytes[v->rank]);
+    if (st == DYT_OK) {
+        st = hash_own(v, full, seed, &bytes);
+    }
+    own[0] = st == DYT_OK ? 0 : (uint64_t)(uint32_t)(-(int)st);
+    if (v->world_size > 1) {
+        gathered = all->ops->all_gather(all->self, own, v->vector,
+                                        v->counts_bytes);
+        if (gathered != DYT_OK) {
+            return st != DYT_OK ? st : gathered;
+        }
+    }
+    if (st == DYT_OK) {
+        st = compare(v);
+    }
+    if (st == DYT_OK) {
+        *out_bytes = bytes;
+    }
+    return st;
+}

@@ -1,0 +1,237 @@
+/* Which boxes this rank hashes, and where the sums of all ranks will lie. */
+#include "exec/verify.h"
+
+#include "base/array.h"
+#include "base/hash.h"
+
+#include <string.h>
+
+/* Dims right-aligned into DYTI_VERIFY_DIMS, the unused ones of size 1. */
+static void place_dims(struct dyti_verify_piece *piece,
+                       const struct dyti_tensor *tensor,
+                       const struct dyti_shard *shard,
+                       const struct dyt_box *box)
+{
+    uint32_t shift = DYTI_VERIFY_DIMS - tensor->ndim;
+    int64_t index_stride = 1;
+
+    for (uint32_t d = 0; d < DYTI_VERIFY_DIMS; d++) {
+        piece->size[d] = 1;
+    }
+    for (uint32_t d = tensor->ndim; d-- > 0;) {
+        piece->lo[d + shift] = box->lo[d];
+        piece->size[d + shift] = box->hi[d] - box->lo[d];
+        piece->stride[d + shift] = shard->stride[d];
+        piece->index_stride[d + shift] = index_stride;
+        piece->data += (box->lo[d] - shard->box.lo[d]) * shard->stride[d];
+        index_stride *= tensor->shape[d];
+    }
+}
+
+struct preparing {
+    struct dyti_verifier *verifier;
+    const struct dyti_plan_inputs *inputs;
+    dyti_verify_region_fn region;
+    const void *region_arg;
+};
+
+/* A box of an own shard, whose sum goes to `word`. */
+static enum dyt_status add_piece(struct preparing *p,
+                                 const struct dyti_layout *layout,
+                                 uint32_t slot, uint32_t shard_index,
+                                 const struct dyti_atom *atom, uint32_t word,
+                                 uint8_t kind, uint8_t as)
+{
+    struct dyti_verifier *v = p->verifier;
+    const struct dyti_tensor *tensor = &v->model->tensor[atom->tensor];
+    const struct dyti_shard *shard =
+        &dyti_layout_view(layout, v->rank)->shard[shard_index];
+    struct dyti_verify_piece piece = {.tensor = atom->tensor,
+                                      .word = word,
+                                      .salt = dyti_content_salt(atom->tensor,
+                                                                kind),
+                                      .dtype = shard->dtype,
+                                      .as = as};
+    enum dyt_status st;
+
+    if (tensor->ndim > DYTI_VERIFY_DIMS) {
+        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                         "tensor %s has %u dims, at most %u are available",
+                         tensor->name, tensor->ndim, DYTI_VERIFY_DIMS);
+    }
+    st = DYTI_GROW(v->piece, v->piece_cap, v->piece_count + 1);
+    if (st != DYT_OK) {
+        return st;
+    }
+    piece.data = p->region(p->region_arg, slot, shard->kind) + shard->offset;
+    place_dims(&piece, tensor, shard, &atom->box);
+    v->piece[v->piece_count++] = piece;
+    return DYT_OK;
+}
+
+/* Destination: every holder hashes its copy of every atom. */
+static enum dyt_status prepare_want(struct preparing *p, uint32_t w,
+                                    uint64_t *held)
+{
+    struct dyti_verifier *v = p->verifier;
+    struct dyti_verify_want *want = &v->want[w];
+    const struct dyti_layout *dst = p->inputs->dst;
+    enum dyti_kind kind = p->inputs->want[w].kind;
+    enum dyt_status st = dyti_atoms_init(&want->atoms, dst, kind);
+
+    if (st != DYT_OK) {
+        return st;
+    }
+    want->kind = (uint8_t)kind;
+    want->word = calloc(want->atoms.holder_count + 1, sizeof(*want->word));
+    if (want->word == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%zu hashes",
+                         want->atoms.holder_count);
+    }
+    for (size_t a = 0; a < want->atoms.atom_count; a++) {
+        const struct dyti_atom *atom = &want->atoms.atom[a];
+
+        for (uint32_t h = 0; h < atom->holder_count; h++) {
+            size_t at = atom->holder_first + h;
+            const struct dyti_atom_holder *holder = &want->atoms.holder[at];
+
+            want->word[at] = (uint32_t)(1 + held[holder->rank]++);
+            if (holder->rank == v->rank) {
+                st = add_piece(p, dst, p->inputs->dst_slot, holder->shard, atom,
+                               want->word[at], (uint8_t)kind,
+                               (uint8_t)dst->desc.dtype[kind]);
+            }
+            if (st != DYT_OK) {
+                return st;
+            }
+        }
+    }
+    return DYT_OK;
+}
+
+/* Source: one holder answers for each atom, the holders in turn. */
+static enum dyt_status prepare_source(struct preparing *p, uint32_t w,
+                                      uint64_t sums_at)
+{
+    const struct dyti_plan_want *want = &p->inputs->want[w];
+    const struct dyti_plan_source *source = &want->source[0];
+    uint8_t as = (uint8_t)p->inputs->dst->desc.dtype[want->kind];
+    struct dyti_atoms atoms = {0};
+    enum dyt_status st = dyti_atoms_init(&atoms, source->layout, source->kind);
+
+    for (size_t a = 0; a < atoms.atom_count && st == DYT_OK; a++) {
+        const struct dyti_atom *atom = &atoms.atom[a];
+        size_t turn = (a + atom->tensor) % atom->holder_count;
+        const struct dyti_atom_holder *holder =
+            &atoms.holder[atom->holder_first + turn];
+
+        if (holder->rank == p->verifier->rank) {
+            uint64_t word = sums_at + w * p->verifier->model->tensor_count +
+                            atom->tensor;
+
+            st = add_piece(p, source->layout, source->slot, holder->shard, atom,
+                           (uint32_t)word, (uint8_t)want->kind, as);
+        }
+    }
+    dyti_atoms_fini(&atoms);
+    return st;
+}
+
+static enum dyt_status allocate(struct dyti_verifier *v)
+{
+    size_t count = v->piece_count + 1;
+
+    v->vector = calloc(v->first[v->world_size] + 1, sizeof(*v->vector));
+    v->box = calloc(count, sizeof(*v->box));
+    v->box_word = calloc(count, sizeof(*v->box_word));
+    v->box_hash = calloc(count, sizeof(*v->box_hash));
+    v->narrowed = malloc(DYTI_VERIFY_SCRATCH_BYTES);
+    if (v->vector == NULL || v->box == NULL || v->box_word == NULL ||
+        v->box_hash == NULL || v->narrowed == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "verifying %zu pieces",
+                         v->piece_count);
+    }
+    return DYT_OK;
+}
+
+static enum dyt_status prepare(struct preparing *p)
+{
+    struct dyti_verifier *v = p->verifier;
+    uint64_t *held = v->counts_bytes; /* atoms of each rank, for now */
+    uint64_t sums = (uint64_t)v->want_count * v->model->tensor_count;
+    enum dyt_status st = DYT_OK;
+
+    for (uint32_t w = 0; w < v->want_count && st == DYT_OK; w++) {
+        st = prepare_want(p, w, held);
+    }
+    for (uint32_t w = 0; w < v->want_count && st == DYT_OK; w++) {
+        st = prepare_source(p, w, 1 + held[v->rank]);
+    }
+    if (st != DYT_OK) {
+        return st;
+    }
+    for (uint32_t r = 0; r < v->world_size; r++) {
+        uint64_t words = 1 + held[r] + sums;
+
+        v->first[r + 1] = v->first[r] + words;
+        v->counts_bytes[r] = words * sizeof(uint64_t);
+    }
+    return allocate(v);
+}
+
+enum dyt_status dyti_verifier_init(struct dyti_verifier *verifier,
+                                   const struct dyti_plan_inputs *inputs,
+                                   uint32_t rank,
+                                   const struct dyti_kernels *kernels,
+                                   dyti_verify_region_fn region,
+                                   const void *region_arg)
+{
+    struct preparing p = {.verifier = verifier,
+                          .inputs = inputs,
+                          .region = region,
+                          .region_arg = region_arg};
+    enum dyt_status st;
+
+    *verifier = (struct dyti_verifier){
+        .model = inputs->dst->model,
+        .rank = rank,
+        .world_size = inputs->dst->desc.world_size,
+        .kernels = *kernels,
+        .want_count = inputs->want_count};
+    verifier->want =
+        calloc(inputs->want_count + 1, sizeof(*verifier->want));
+    verifier->first =
+        calloc(verifier->world_size + 1, sizeof(*verifier->first));
+    verifier->counts_bytes =
+        calloc(verifier->world_size, sizeof(*verifier->counts_bytes));
+    if (verifier->want == NULL || verifier->first == NULL ||
+        verifier->counts_bytes == NULL) {
+        st = DYTI_FAIL(DYT_ERR_NOMEM, "the verifier of rank %u", rank);
+    } else {
+        st = prepare(&p);
+    }
+    if (st != DYT_OK) {
+        DYTI_NOTE("preparing to verify on rank %u", rank);
+        dyti_verifier_fini(verifier);
+    }
+    return st;
+}
+
+void dyti_verifier_fini(struct dyti_verifier *verifier)
+{
+    for (uint32_t w = 0; verifier->want != NULL && w < verifier->want_count;
+         w++) {
+        dyti_atoms_fini(&verifier->want[w].atoms);
+        free(verifier->want[w].word);
+    }
+    free(verifier->want);
+    free(verifier->piece);
+    free(verifier->first);
+    free(verifier->counts_bytes);
+    free(verifier->vector);
+    free(verifier->box);
+    free(verifier->box_word);
+    free(verifier->box_hash);
+    free(verifier->narrowed);
+    *verifier = (struct dyti_verifier){0};
+}
