@@ -221,7 +221,7 @@ void dyti_job_write_help(FILE *out);
 
 /**
  * Where a model's files are: `model` itself if that is a folder, else
- * CACHE/models/model.  cache NULL: $HOME/.cache/dynatrain.
+ * CACHE/models/model.  cache NULL: as base/env.h has it.
  * @return DYT_ERR_CONFIG  neither is a folder; the text says what to type
  */
 enum dyt_status dyti_model_path(const char *model, const char *cache,

@@ -146,13 +146,14 @@ enum dyt_status dyti_reader_unknown(const struct dyti_job_reader *reader,
                                         "reward.functions.N."};
     char where[DYTI_PATH_BYTES + 32], shown[KEY_BYTES + 128];
     char hint[KEY_BYTES + 128];
-    const char *near = dyti_option_nearest(scope, path);
+    char found[KEY_BYTES];
+    const char *near;
     enum dyti_option_scope other;
 
     dyti_place_text(place, where, sizeof(where));
     show_key(reader, scope, index, path, shown, sizeof(shown));
-    if (near != NULL) {
-        show_key(reader, scope, index, near, hint, sizeof(hint));
+    if (dyti_option_nearest(scope, path, found, sizeof(found))) {
+        show_key(reader, scope, index, found, hint, sizeof(hint));
         return DYTI_FAIL(DYT_ERR_CONFIG, "%s: unknown key %s: did you mean %s?",
                          where, shown, hint);
     }

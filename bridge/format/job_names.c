@@ -96,36 +96,53 @@ static const char *last_word(const char *path)
     return dot == NULL ? path : dot + 1;
 }
 
-/* A whole path spelled nearly so, or the same last word in another table. */
-const char *dyti_option_nearest(enum dyti_option_scope scope, const char *path)
+/* `have`, or a table that it lies in, if that is nearer to `path` than the best
+ * so far. */
+static void try_path(const char *path, const char *have, uint32_t *best,
+                     char *buf, size_t buf_bytes)
 {
-    size_t count, length = strlen(path);
+    char part[WORD_MAX];
+
+    for (size_t bytes = 1; bytes <= strlen(have); bytes++) {
+        uint32_t d;
+
+        if (have[bytes] != '.' && have[bytes] != '\0') {
+            continue;
+        }
+        snprintf(part, sizeof(part), "%.*s", (int)bytes, have);
+        d = dyti_edit_distance(path, part);
+        if (d < *best) {
+            *best = d;
+            snprintf(buf, buf_bytes, "%s", part);
+        }
+    }
+}
+
+/* A path spelled nearly so, or else the same last word in another table, or
+ * else nearly that. */
+bool dyti_option_nearest(enum dyti_option_scope scope, const char *path,
+                         char *buf, size_t buf_bytes)
+{
+    size_t count;
     const struct dyti_option *row = dyti_options(scope, &count);
-    const char *best = NULL;
-    uint32_t best_distance = (uint32_t)(length / 3 + 2);
+    const char *word = last_word(path);
+    uint32_t limit = (uint32_t)(strlen(word) / 4 + 2), best = limit;
 
     for (size_t i = 0; i < count; i++) {
-        uint32_t d = dyti_edit_distance(path, row[i].path);
+        try_path(path, row[i].path, &best, buf, buf_bytes);
+    }
+    for (uint32_t near = 0; near <= 2 && best == limit; near += 2) {
+        for (size_t i = 0; i < count && best == limit; i++) {
+            const char *have = last_word(row[i].path);
 
-        if (d < best_distance) {
-            best = row[i].path;
-            best_distance = d;
+            if ((near == 0 || strlen(have) > 3) &&
+                dyti_edit_distance(have, word) <= near) {
+                best = 0;
+                snprintf(buf, buf_bytes, "%s", row[i].path);
+            }
         }
     }
-    for (size_t i = 0; i < count && best == NULL; i++) {
-        if (strcmp(last_word(row[i].path), last_word(path)) == 0) {
-            best = row[i].path;
-        }
-    }
-    for (size_t i = 0; i < count && best == NULL; i++) {
-        const char *word = last_word(row[i].path);
-
-        if (strlen(word) > 3 &&
-            dyti_edit_distance(word, last_word(path)) <= 2) {
-            best = row[i].path;
-        }
-    }
-    return best;
+    return best < limit;
 }
 
 /* The next word of "a|b|!c"; false at the end. */

@@ -70,8 +70,10 @@ const struct dyti_option *dyti_option_find(enum dyti_option_scope scope,
 bool dyti_option_is_table(enum dyti_option_scope scope, const char *path);
 /* True if the row has a meaning for this phase or reward kind. */
 bool dyti_option_fits(const struct dyti_option *option, uint32_t kind);
-/* The known path nearest to a wrong one, NULL if none is near.  Static. */
-const char *dyti_option_nearest(enum dyti_option_scope scope, const char *path);
+/* The known path or table nearest to a wrong one, into buf; false where none is
+ * near. */
+bool dyti_option_nearest(enum dyti_option_scope scope, const char *path,
+                         char *buf, size_t buf_bytes);
 /* Insertions, deletions, replacements and swaps between two words; words of
  * more than 63 bytes are far from everything. */
 uint32_t dyti_edit_distance(const char *a, const char *b);

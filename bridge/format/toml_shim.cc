@@ -1,6 +1,30 @@
 /* The only C++ of the project: copies the tree of tomlplusplus into the C
  * structs of toml_tree.h.  Nothing is thrown past its border. */
-#define TOML_EXCEPTIONS        0
+#include <stdexcept>
+
+/* The parser asserts things that hostile text can break ("[=" in 3.3), and in
+ * a build with NDEBUG it lets the compiler assume them.  Here every one is a
+ * check that throws, except one behind which the parser reports the mistake
+ * itself, with its place. */
+#undef NDEBUG
+static constexpr bool reported_anyway(const char *what)
+{
+    const char *start = "is_bare_key_character(*cp) || ";
+
+    while (*start != '\0' && *start == *what) {
+        start++;
+        what++;
+    }
+    return *start == '\0';
+}
+static constexpr void check(bool holds, const char *what)
+{
+    if (!holds && !reported_anyway(what)) {
+        throw std::logic_error(what);
+    }
+}
+#define TOML_ASSERT(expr)      check(static_cast<bool>(expr), #expr)
+#define TOML_EXCEPTIONS        1
 #define TOML_HEADER_ONLY       1
 #define TOML_ENABLE_FORMATTERS 0
 #include <toml++/toml.h>
@@ -141,17 +165,14 @@ extern "C" int dyti_toml_shim_parse(const char *text, size_t text_bytes,
                                     dyti_toml *root, dyti_toml_error *error)
 {
     try {
-        const toml::parse_result result =
+        const toml::table table =
             toml::parse(std::string_view(text, text_bytes));
 
-        if (!result) {
-            const auto &where = result.error().source().begin;
+        return copy_node(table, root, error) ? 0 : -1;
+    } catch (const toml::parse_error &mistake) {
+        const auto &where = mistake.source().begin;
 
-            set_error(error, result.error().description(), where.line,
-                      where.column);
-            return -1;
-        }
-        return copy_node(result.table(), root, error) ? 0 : -1;
+        set_error(error, mistake.description(), where.line, where.column);
     } catch (const std::bad_alloc &) {
         error->no_memory = true;
     } catch (...) {
