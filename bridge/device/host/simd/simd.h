@@ -38,6 +38,37 @@ struct simd_outer {
     bool accumulate;
 };
 
+/* Keys and values of one head: position p at element p*stride, or through the
+ * block table of the cache. */
+struct simd_keys {
+    const void *k, *v;
+    enum dyti_dtype dtype;
+    int64_t stride, dim;
+    const int32_t *block; /* NULL: one run */
+    int64_t block_size;
+};
+
+/* Rows of one query head: row r, at q + r*ldq, sees before + r + 1 positions.
+ * Scratch: as many floats as the last row sees, and a vector more. */
+struct simd_attend {
+    struct simd_keys keys;
+    const float *q;
+    int64_t ldq, rows, before;
+    float scale;
+    float *out, *lse; /* lse: NULL or one value per row, ldl apart */
+    int64_t ldo, ldl;
+};
+
+/* keys.block is NULL, before is 0; dk and dv have the stride of k and v, dq has
+ * ldq, dout and out have ldo.  Scratch: twice as much. */
+struct simd_attend_back {
+    struct simd_keys keys;
+    const float *q, *dout, *out, *lse;
+    int64_t ldq, ldo, ldl, rows;
+    float scale;
+    float *dq, *dk, *dv;
+};
+
 struct host_simd {
     int64_t lanes;
     /* Rows of a register block, and columns of one of `outer`: tile borders
@@ -49,6 +80,9 @@ struct host_simd {
     void (*outer)(const struct simd_outer *t, float *scratch);
     void (*widen)(const uint16_t *src, float *dst, int64_t count);
     void (*narrow)(const float *src, uint16_t *dst, int64_t count);
+
+    void (*attend)(const struct simd_attend *t, float *scratch);
+    void (*attend_back)(const struct simd_attend_back *t, float *scratch);
 };
 
 /* c[m,n] = a·bᵀ (+ c), both bf16: a [m,k] at its own leading dimension, rows

@@ -1,0 +1,282 @@
+/* Attention of one head of one sequence, a query row at a time: scores of all
+ * keys that the row sees, softmax over them, weighted sum of the values.  Keys
+ * are read as they lie: rows of the fused matrix, or blocks of the cache. */
+
+/* Positions [at, at + count) lie `stride` elements apart from element `first`.
+ */
+struct run {
+    int64_t at, count, first;
+};
+
+/* The run from position `at` on, at most up to `end`. */
+INLINE struct run run_from(const struct simd_keys *keys, int64_t at,
+                           int64_t end)
+{
+    struct run run = {at, end - at, at * keys->stride};
+
+    if (keys->block != NULL) {
+        int64_t inside = at % keys->block_size;
+        int64_t left = keys->block_size - inside;
+        int64_t row = keys->block[at / keys->block_size] * keys->block_size;
+
+        run.first = (row + inside) * keys->stride;
+        run.count = run.count < left ? run.count : left;
+    }
+    return run;
+}
+
+/* out[x] = scale * q·(row x of `count` rows). */
+INLINE void score_rows(const float *q, const void *rows, enum dyti_dtype dtype,
+                       int64_t first, int64_t stride, int64_t dim, float scale,
+                       float *out, const int count)
+{
+    int64_t whole = dim - TAIL(dim);
+    vf acc[4];
+
+    UNROLL
+    for (int x = 0; x < count; x++) {
+        acc[x] = v_zero();
+    }
+    for (int64_t d = 0; d < whole; d += VL) {
+        vf y = v_load(q + d);
+
+        UNROLL
+        for (int x = 0; x < count; x++) {
+            acc[x] =
+                v_fma(y, v_weight(rows, dtype, first + x * stride + d), acc[x]);
+        }
+    }
+    if (whole < dim) {
+        vf y = v_load_n(q + whole, dim - whole);
+
+        UNROLL
+        for (int x = 0; x < count; x++) {
+            vf w = v_weight_n(rows, dtype, first + x * stride + whole,
+                              dim - whole);
+
+            acc[x] = v_fma(y, w, acc[x]);
+        }
+    }
+    if (count == 4) {
+        v_sum4(acc, out);
+    } else {
+        out[0] = v_sum(acc[0]);
+    }
+    UNROLL
+    for (int x = 0; x < count; x++) {
+        out[x] *= scale;
+    }
+}
+
+/* out[p] = scale * q·row p, p < seen. */
+INLINE void score_all(const struct simd_keys *keys, const void *rows,
+                      enum dyti_dtype dtype, const float *q, int64_t seen,
+                      float scale, float *out)
+{
+    for (int64_t p = 0; p < seen;) {
+        struct run run = run_from(keys, p, seen);
+        int64_t x = 0;
+
+        for (; x + 4 <= run.count; x += 4) {
+            score_rows(q, rows, dtype, run.first + x * keys->stride,
+                       keys->stride, keys->dim, scale, out + p + x, 4);
+        }
+        for (; x < run.count; x++) {
+            score_rows(q, rows, dtype, run.first + x * keys->stride,
+                       keys->stride, keys->dim, scale, out + p + x, 1);
+        }
+        p += run.count;
+    }
+}
+
+/* Columns [d, d + nv vectors), the last one of n lanes, of Σ w_p row_p. */
+INLINE void mix_block(const struct simd_keys *keys, const void *rows,
+                      enum dyti_dtype dtype, const float *w, int64_t seen,
+                      int64_t d, float scale, float *out, const int nv,
+                      int64_t n)
+{
+    vf acc[4];
+
+    UNROLL
+    for (int v = 0; v < nv; v++) {
+        acc[v] = v_zero();
+    }
+    for (int64_t p = 0; p < seen;) {
+        struct run run = run_from(keys, p, seen);
+
+        for (int64_t x = 0; x < run.count; x++) {
+            vf e = v_set(w[p + x]);
+            int64_t at = run.first + x * keys->stride + d;
+
+            UNROLL
+            for (int v = 0; v < nv; v++) {
+                vf y = v < nv - 1 || n == VL
+                           ? v_weight(rows, dtype, at + v * VL)
+                           : v_weight_n(rows, dtype, at + v * VL, n);
+
+                acc[v] = v_fma(e, y, acc[v]);
+            }
+        }
+        p += run.count;
+    }
+    UNROLL
+    for (int v = 0; v < nv; v++) {
+        vf y = acc[v] * v_set(scale);
+
+        if (v < nv - 1 || n == VL) {
+            v_store(out + d + v * VL, y);
+        } else {
+            v_store_n(out + d + v * VL, y, n);
+        }
+    }
+}
+
+/* out[dim] = scale * Σ w_p row_p. */
+INLINE void mix_all(const struct simd_keys *keys, const void *rows,
+                    enum dyti_dtype dtype, const float *w, int64_t seen,
+                    float scale, float *out)
+{
+    int64_t d = 0;
+
+    for (; d + 4 * VL <= keys->dim; d += 4 * VL) {
+        mix_block(keys, rows, dtype, w, seen, d, scale, out, 4, VL);
+    }
+    if (d + 2 * VL <= keys->dim) {
+        mix_block(keys, rows, dtype, w, seen, d, scale, out, 2, VL);
+        d += 2 * VL;
+    }
+    if (d + VL <= keys->dim) {
+        mix_block(keys, rows, dtype, w, seen, d, scale, out, 1, VL);
+        d += VL;
+    }
+    if (d < keys->dim) {
+        mix_block(keys, rows, dtype, w, seen, d, scale, out, 1, keys->dim - d);
+    }
+}
+
+INLINE float top_of(const float *x, int64_t count)
+{
+    vf top = v_set(x[0]);
+    int64_t i = 0;
+
+    for (; i + VL <= count; i += VL) {
+        top = v_max(v_load(x + i), top);
+    }
+    for (float best = v_top(top);; i++) {
+        if (i == count) {
+            return best;
+        }
+        best = x[i] > best ? x[i] : best;
+    }
+}
+
+/* x = e^(x - top) in place; their sum. */
+INLINE float exp_all(float *x, int64_t count, float top)
+{
+    vf sum = v_zero(), m = v_set(top);
+    int64_t i = 0;
+
+    for (; i + VL <= count; i += VL) {
+        vf e = v_exp(v_load(x + i) - m);
+
+        v_store(x + i, e);
+        sum = sum + e;
+    }
+    if (i < count) {
+        /* Lanes beyond the end become e^-inf = 0. */
+        float edge[VL];
+        vf e;
+
+        for (int64_t l = 0; l < VL; l++) {
+            edge[l] = i + l < count ? x[i + l] - top : -INFINITY;
+        }
+        e = v_exp(v_load(edge));
+        v_store_n(x + i, e, count - i);
+        sum = sum + e;
+    }
+    return v_sum(sum);
+}
+
+INLINE void attend_typed(const struct simd_attend *t, float *scratch,
+                         const enum dyti_dtype dtype)
+{
+    const struct simd_keys *keys = &t->keys;
+
+    for (int64_t r = 0; r < t->rows; r++) {
+        int64_t seen = t->before + r + 1;
+        float top, sum;
+
+        score_all(keys, keys->k, dtype, t->q + r * t->ldq, seen, t->scale,
+                  scratch);
+        top = top_of(scratch, seen);
+        sum = exp_all(scratch, seen, top);
+        mix_all(keys, keys->v, dtype, scratch, seen, 1.0f / sum,
+                t->out + r * t->ldo);
+        if (t->lse != NULL) {
+            t->lse[r * t->ldl] = top + logf(sum);
+        }
+    }
+}
+
+static void simd_attend_any(const struct simd_attend *t, float *scratch)
+{
+    if (t->keys.dtype == DYTI_F32) {
+        attend_typed(t, scratch, DYTI_F32);
+    } else {
+        attend_typed(t, scratch, DYTI_BF16);
+    }
+}
+
+/* ---- backward ---- */
+
+/* y += a * x over dim elements. */
+INLINE void add_scaled(float *y, float a, const float *x, int64_t dim)
+{
+    int64_t d = 0;
+    vf f = v_set(a);
+
+    for (; d + VL <= dim; d += VL) {
+        v_store(y + d, v_fma(f, v_load(x + d), v_load(y + d)));
+    }
+    if (d < dim) {
+        v_store_n(y + d,
+                  v_fma(f, v_load_n(x + d, dim - d), v_load_n(y + d, dim - d)),
+                  dim - d);
+    }
+}
+
+/* p = e^(s - lse), ds = scale p (dp - delta), over arrays padded to VL. */
+INLINE void score_gradients(float *s, float *dp, int64_t seen, float lse,
+                            float delta, float scale)
+{
+    for (int64_t i = 0; i < seen; i += VL) {
+        vf p = v_exp(v_load(s + i) - v_set(lse));
+
+        v_store(s + i, p);
+        v_store(dp + i, v_set(scale) * p * (v_load(dp + i) - v_set(delta)));
+    }
+}
+
+/* One query head: dq is written, dk and dv are added to. */
+static void simd_attend_back(const struct simd_attend_back *t, float *scratch)
+{
+    const struct simd_keys *keys = &t->keys;
+    int64_t dim = keys->dim, stride = keys->stride;
+    float *s = scratch, *dp = scratch + (t->rows + VL - 1) / VL * VL;
+
+    for (int64_t r = 0; r < t->rows; r++) {
+        const float *q = t->q + r * t->ldq, *dout = t->dout + r * t->ldo;
+        float delta;
+
+        score_rows(dout, t->out + r * t->ldo, DYTI_F32, 0, 0, dim, 1.0f, &delta,
+                   1);
+        score_all(keys, keys->k, DYTI_F32, q, r + 1, t->scale, s);
+        score_all(keys, keys->v, DYTI_F32, dout, r + 1, 1.0f, dp);
+        score_gradients(s, dp, r + 1, t->lse[r * t->ldl], delta, t->scale);
+        mix_all(keys, keys->k, DYTI_F32, dp, r + 1, 1.0f, t->dq + r * t->ldq);
+        for (int64_t p = 0; p <= r; p++) {
+            add_scaled(t->dv + p * stride, s[p], dout, dim);
+            add_scaled(t->dk + p * stride, dp[p], q, dim);
+        }
+    }
+}
