@@ -135,6 +135,9 @@ struct bits {
 
 static inline void keep_bits(struct bits *bits, const void *p, size_t bytes)
 {
+    if (bytes == 0) {
+        return;
+    }
     if (bits->compare) {
         assert_true(bits->at + bytes <= bits->size);
         assert_memory_equal((char *)bits->bytes + bits->at, p, bytes);

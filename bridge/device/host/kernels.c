@@ -35,6 +35,30 @@ enum dyt_status dyti_host_scratch(struct host *host, size_t bytes)
     return DYT_OK;
 }
 
+enum dyt_status dyti_host_shared(struct host *host, size_t bytes)
+{
+    bytes = (bytes + 4095) / 4096 * 4096;
+    if (bytes <= host->shared_bytes) {
+        return DYT_OK;
+    }
+    host->shared_bytes = 0;
+    free(host->shared);
+    host->shared = aligned_alloc(4096, bytes);
+    if (host->shared == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%zu bytes of kernel partial sums",
+                         bytes);
+    }
+    host->shared_bytes = bytes;
+    return DYT_OK;
+}
+
+#define TILE_ELEMENTS 16384 /* some microseconds of work */
+
+int64_t dyti_host_rows_per_tile(int64_t row_elements)
+{
+    return host_max(TILE_ELEMENTS / host_max(row_elements, 1), 1);
+}
+
 static void host_close(void *self)
 {
     struct host *host = self;
@@ -46,6 +70,7 @@ static void host_close(void *self)
         free(host->scratch[t]);
     }
     free(host->scratch);
+    free(host->shared);
     free(host);
 }
 
@@ -95,27 +120,27 @@ const struct dyti_kernel_ops dyti_kernels_host = {
     .close = host_close,
     .isa = host_isa,
     .gemm = dyti_host_gemm,
-    .rmsnorm = dyti_reference_rmsnorm,
-    .rmsnorm_back = dyti_reference_rmsnorm_back,
-    .headnorm = dyti_reference_headnorm,
-    .headnorm_back = dyti_reference_headnorm_back,
-    .add_bias = dyti_reference_add_bias,
-    .bias_back = dyti_reference_bias_back,
-    .rope = dyti_reference_rope,
-    .swiglu = dyti_reference_swiglu,
-    .swiglu_back = dyti_reference_swiglu_back,
-    .embed = dyti_reference_embed,
-    .embed_back = dyti_reference_embed_back,
+    .rmsnorm = dyti_host_rmsnorm,
+    .rmsnorm_back = dyti_host_rmsnorm_back,
+    .headnorm = dyti_host_headnorm,
+    .headnorm_back = dyti_host_headnorm_back,
+    .add_bias = dyti_host_add_bias,
+    .bias_back = dyti_host_bias_back,
+    .rope = dyti_host_rope,
+    .swiglu = dyti_host_swiglu,
+    .swiglu_back = dyti_host_swiglu_back,
+    .embed = dyti_host_embed,
+    .embed_back = dyti_host_embed_back,
     .attention_paged = dyti_host_attention_paged,
     .attention = dyti_host_attention,
     .attention_back = dyti_host_attention_back,
-    .row_max = dyti_reference_row_max,
-    .row_sums = dyti_reference_row_sums,
-    .xent_back = dyti_reference_xent_back,
-    .add = dyti_reference_add,
-    .scale = dyti_reference_scale,
-    .sum_squares = dyti_reference_sum_squares,
-    .adamw = dyti_reference_adamw,
+    .row_max = dyti_host_row_max,
+    .row_sums = dyti_host_row_sums,
+    .xent_back = dyti_host_xent_back,
+    .add = dyti_host_add,
+    .scale = dyti_host_scale,
+    .sum_squares = dyti_host_sum_squares,
+    .adamw = dyti_host_adamw,
     .copy = dyti_reference_copy,
     .hash = dyti_reference_hash,
 };

@@ -18,10 +18,18 @@ struct host {
     bool onednn;
     void **scratch; /* [threads], 64-byte aligned; a tile owns its thread's */
     size_t scratch_bytes;
+    void *shared; /* of all tiles: partial sums */
+    size_t shared_bytes;
 };
 
 /* Grow every thread's scratch to `bytes`.  Not from within a tile. */
 enum dyt_status dyti_host_scratch(struct host *host, size_t bytes);
+
+/* Grow the memory that all tiles share.  Not from within a tile. */
+enum dyt_status dyti_host_shared(struct host *host, size_t bytes);
+
+/* So many rows that a tile is worth a thread, from their elements only. */
+int64_t dyti_host_rows_per_tile(int64_t row_elements);
 
 static inline int64_t host_min(int64_t a, int64_t b)
 {

@@ -174,26 +174,14 @@ INLINE float top_of(const float *x, int64_t count)
 INLINE float exp_all(float *x, int64_t count, float top)
 {
     vf sum = v_zero(), m = v_set(top);
-    int64_t i = 0;
 
-    for (; i + VL <= count; i += VL) {
-        vf e = v_exp(v_load(x + i) - m);
-
-        v_store(x + i, e);
-        sum = sum + e;
-    }
-    if (i < count) {
+    VECTORS(count, {
         /* Lanes beyond the end become e^-inf = 0. */
-        float edge[VL];
-        vf e;
+        vf e = v_exp(v_edge(v_part(x + i, n) - m, -INFINITY, n));
 
-        for (int64_t l = 0; l < VL; l++) {
-            edge[l] = i + l < count ? x[i + l] - top : -INFINITY;
-        }
-        e = v_exp(v_load(edge));
-        v_store_n(x + i, e, count - i);
+        v_put(x + i, e, n);
         sum = sum + e;
-    }
+    });
     return v_sum(sum);
 }
 
@@ -232,17 +220,9 @@ static void simd_attend_any(const struct simd_attend *t, float *scratch)
 /* y += a * x over dim elements. */
 INLINE void add_scaled(float *y, float a, const float *x, int64_t dim)
 {
-    int64_t d = 0;
     vf f = v_set(a);
 
-    for (; d + VL <= dim; d += VL) {
-        v_store(y + d, v_fma(f, v_load(x + d), v_load(y + d)));
-    }
-    if (d < dim) {
-        v_store_n(y + d,
-                  v_fma(f, v_load_n(x + d, dim - d), v_load_n(y + d, dim - d)),
-                  dim - d);
-    }
+    VECTORS(dim, v_put(y + i, v_fma(f, v_part(x + i, n), v_part(y + i, n)), n));
 }
 
 /* p = e^(s - lse), ds = scale p (dp - delta), over arrays padded to VL. */

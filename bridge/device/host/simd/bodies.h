@@ -4,6 +4,10 @@
 /* clang-format off */
 #include "device/host/simd/gemm_body.h"
 #include "device/host/simd/attention_body.h"
+#include "device/host/simd/norm_body.h"
+#include "device/host/simd/rows_body.h"
+#include "device/host/simd/loss_body.h"
+#include "device/host/simd/flat_body.h"
 /* clang-format on */
 
 const struct host_simd SIMD_TABLE = {
@@ -19,4 +23,18 @@ const struct host_simd SIMD_TABLE = {
     .narrow = simd_narrow,
     .attend = simd_attend_any,
     .attend_back = simd_attend_back,
+    .norm = simd_norm,
+    .norm_back = simd_norm_back,
+    .add_weight = simd_add_weight,
+    .take_weight = simd_take_weight,
+    .rope = simd_rope,
+    .swiglu = simd_swiglu,
+    .swiglu_back = simd_swiglu_back,
+    .row_max = simd_row_max,
+    .row_sums = simd_row_sums,
+    .xent_back = simd_xent_back,
+    .add = simd_add,
+    .scale = simd_scale,
+    .sum_squares = simd_sum_squares,
+    .adamw = simd_adamw,
 };

@@ -83,6 +83,36 @@ struct host_simd {
 
     void (*attend)(const struct simd_attend *t, float *scratch);
     void (*attend_back)(const struct simd_attend_back *t, float *scratch);
+
+    /* One row, or one head of it.  norm returns 1 / rms; norm_back adds to
+     * dw. */
+    float (*norm)(const float *x, const void *w, enum dyti_dtype dtype,
+                  float eps, int64_t cols, float *y);
+    void (*norm_back)(const float *dy, const float *x, const void *w,
+                      enum dyti_dtype dtype, float inv, int64_t cols, float *dx,
+                      bool accumulate, float *dw);
+    void (*add_weight)(float *y, const void *w, enum dyti_dtype dtype,
+                       int64_t cols);
+    void (*take_weight)(float *y, const void *w, enum dyti_dtype dtype,
+                        int64_t at, int64_t cols);
+    void (*rope)(float *x, int64_t half, const float *cosine, const float *sine,
+                 bool inverse);
+    void (*swiglu)(const float *gate, const float *up, int64_t f, float *y);
+    void (*swiglu_back)(const float *dy, const float *gate, const float *up,
+                        int64_t f, float *dgate, float *dup);
+    float (*row_max)(const float *x, int64_t cols, float scale);
+    void (*row_sums)(const float *x, int64_t cols, float scale, float max,
+                     float *out_sum, float *out_zsum);
+    void (*xent_back)(float *x, int64_t cols, float scale, float lse,
+                      float entropy, float dl, float dh);
+
+    /* A part of a flat array. */
+    void (*add)(float *y, const float *x, int64_t count);
+    void (*scale)(float *x, int64_t count, float s);
+    double (*sum_squares)(const float *x, int64_t count);
+    void (*adamw)(const struct dyti_adamw *how, int64_t count,
+                  const float *grad, float *master, float *exp_avg,
+                  float *exp_avg_sq, void *param, enum dyti_dtype param_dtype);
 };
 
 /* c[m,n] = a·bᵀ (+ c), both bf16: a [m,k] at its own leading dimension, rows

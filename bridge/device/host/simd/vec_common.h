@@ -21,6 +21,21 @@
 /* The last cols % VL elements, or 0. */
 #define TAIL(cols) ((cols) % VL)
 
+/* Do `body` for each vector of an array: at element i, its first n lanes. */
+#define VECTORS(count, body)                                                   \
+    do {                                                                       \
+        int64_t i = 0;                                                         \
+                                                                               \
+        for (; i + VL <= (count); i += VL) {                                   \
+            const int64_t n = VL;                                              \
+            body;                                                              \
+        }                                                                      \
+        if (i < (count)) {                                                     \
+            const int64_t n = (count)-i;                                       \
+            body;                                                              \
+        }                                                                      \
+    } while (0)
+
 INLINE vf v_zero(void)
 {
     return v_set(0.0f);
@@ -37,6 +52,41 @@ INLINE vf v_weight_n(const void *w, enum dyti_dtype dtype, int64_t i, int64_t n)
 {
     return dtype == DYTI_F32 ? v_load_n((const float *)w + i, n)
                              : v_load_bf16_n((const uint16_t *)w + i, n);
+}
+
+INLINE vf v_part(const float *p, int64_t n)
+{
+    return n == VL ? v_load(p) : v_load_n(p, n);
+}
+
+INLINE void v_put(float *p, vf x, int64_t n)
+{
+    if (n == VL) {
+        v_store(p, x);
+    } else {
+        v_store_n(p, x, n);
+    }
+}
+
+INLINE vf v_weight_part(const void *w, enum dyti_dtype dtype, int64_t i,
+                        int64_t n)
+{
+    return n == VL ? v_weight(w, dtype, i) : v_weight_n(w, dtype, i, n);
+}
+
+/* x in the first n lanes, `other` in the rest. */
+INLINE vf v_edge(vf x, float other, int64_t n)
+{
+    float lane[VL];
+
+    if (n == VL) {
+        return x;
+    }
+    v_store(lane, x);
+    for (int64_t l = n; l < VL; l++) {
+        lane[l] = other;
+    }
+    return v_load(lane);
 }
 
 /* e^x within 2 ulp; 0 below the normal range, infinity above; NaN stays.
