@@ -23,15 +23,18 @@ static void size_rows(struct dyti_workspace *ws, const struct dyti_nn *nn,
     ws->rows = (int64_t)(cap > longest ? cap : longest);
 }
 
+/* The same on all TP members, whose shares of the vocabulary may differ by a
+ * row: they walk the chunks together. */
 static int64_t size_head(const struct dyti_workspace *ws,
                          const struct dyti_nn *nn,
                          const struct dyti_trainer_config *c)
 {
     uint64_t bytes =
         c->head_chunk_bytes ? c->head_chunk_bytes : HEAD_CHUNK_BYTES;
+    uint64_t tp = nn->part.tp_size;
     uint64_t row =
-        (uint64_t)(nn->part.vocab_hi - nn->part.vocab_lo) * sizeof(float);
-    int64_t rows = (int64_t)(bytes / (row ? row : 1));
+        ((uint64_t)nn->model->arch.vocab + tp - 1) / tp * sizeof(float);
+    int64_t rows = (int64_t)(bytes / row);
 
     rows = rows < 1 ? 1 : rows;
     return rows < ws->rows ? rows : ws->rows;
