@@ -103,7 +103,7 @@ static enum dyt_status add_part(struct dyti_shares *shares,
     struct dyti_flat_range range = {part->flat_lo, part->flat_hi};
     struct dyti_share_set like = {.holder = holder,
                                   .holder_count = part->holder_count};
-    struct dyti_share_set *set;
+    struct dyti_share_set *set = NULL;
     enum dyt_status st = DYT_OK;
 
     for (uint32_t i = 0; i < part->holder_count; i++) {
