@@ -376,6 +376,9 @@ static inline void nn_world_fini(struct nn_world *w)
 static inline void nn_region_new(struct dyti_region *region, uint64_t bytes)
 {
     dyti_region_init(region, nn_zeros(bytes), bytes);
+    if (bytes < 64u << 20) {
+        memset(region->base, 0xff, bytes); /* NaN: nothing may be read first */
+    }
 }
 
 static inline void nn_region_free(struct dyti_region *region)
@@ -493,6 +496,8 @@ static inline void nn_world_step(struct nn_world *w, struct nn_step *step)
     for (uint32_t i = 0; i < tp; i++) {
         step->hidden[i] = nn_zeros(bytes);
         step->dhidden[i] = nn_zeros(bytes);
+        memset(step->hidden[i], 0xff, bytes);
+        memset(step->dhidden[i], 0xff, bytes);
     }
     for (step->stage = 0; step->stage < pp; step->stage++) {
         dyt_ranks_run(DYT_RANKS_THREADS, tp, nn_rank_forward, step);
