@@ -15,27 +15,39 @@ static const int32_t schedule[][SEQUENCES] = {
 
 struct generator {
     struct nn_world world;
-    struct dyti_nn_cache cache[3]; /* by stage */
+    struct dyti_nn_cache cache[DYT_RANKS_MAX]; /* [pp * tp] */
     int32_t table[SEQUENCES * 3];
+    /* the pass that runs: */
+    uint32_t stage;
+    struct dyti_paged_batch batch;
+    int32_t first[SEQUENCES + 1], context[SEQUENCES], table_first[SEQUENCES];
+    int32_t ids[NN_ROWS], position[NN_ROWS], row[NN_ROWS];
+    int32_t packed[NN_ROWS]; /* which row of the training batch it is */
+    float hidden[DYT_RANKS_MAX][NN_ROWS * 24];
+    float *logits; /* [NN_ROWS, V] by training row */
 };
 
-static void cache_init(struct generator *g, enum dyti_dtype dtype)
+static uint64_t layer_count(const struct nn_rank *r)
 {
-    for (uint32_t s = 0; s < g->world.desc.pp; s++) {
-        const struct nn_rank *r = &g->world.rank[s];
-        uint64_t layers =
-            (uint64_t)(r->view->part.layer_hi - r->view->part.layer_lo);
-        uint64_t bytes = dyti_nn_cache_layer_bytes(r->nn, dtype, BLOCK, BLOCKS);
+    return (uint64_t)(r->view->part.layer_hi - r->view->part.layer_lo);
+}
 
-        g->cache[s] = (struct dyti_nn_cache){.k = nn_zeros(layers * bytes),
-                                             .v = nn_zeros(layers * bytes),
-                                             .dtype = dtype,
-                                             .block_size = BLOCK,
-                                             .block_count = BLOCKS,
-                                             .layer_bytes = bytes};
+static void cache_init(struct generator *g)
+{
+    for (uint32_t i = 0; i < g->world.desc.pp * g->world.desc.tp; i++) {
+        const struct nn_rank *r = &g->world.rank[i];
+        uint64_t bytes =
+            dyti_nn_cache_layer_bytes(r->nn, DYTI_F32, BLOCK, BLOCKS);
+
+        g->cache[i] =
+            (struct dyti_nn_cache){.k = nn_zeros(layer_count(r) * bytes),
+                                   .v = nn_zeros(layer_count(r) * bytes),
+                                   .block_size = BLOCK,
+                                   .block_count = BLOCKS,
+                                   .layer_bytes = bytes};
         /* What was there before must never be read. */
-        memset(g->cache[s].k, 0xff, layers * bytes);
-        memset(g->cache[s].v, 0xff, layers * bytes);
+        memset(g->cache[i].k, 0xff, layer_count(r) * bytes);
+        memset(g->cache[i].v, 0xff, layer_count(r) * bytes);
     }
     for (int32_t i = 0; i < SEQUENCES * 3; i++) {
         g->table[i] = (i * 11 + 5) % BLOCKS; /* scattered, each once */
@@ -44,72 +56,83 @@ static void cache_init(struct generator *g, enum dyti_dtype dtype)
 
 static void cache_fini(struct generator *g)
 {
-    for (uint32_t s = 0; s < g->world.desc.pp; s++) {
-        const struct nn_rank *r = &g->world.rank[s];
+    for (uint32_t i = 0; i < g->world.desc.pp * g->world.desc.tp; i++) {
         uint64_t bytes =
-            (uint64_t)(r->view->part.layer_hi - r->view->part.layer_lo) *
-            g->cache[s].layer_bytes;
+            layer_count(&g->world.rank[i]) * g->cache[i].layer_bytes;
 
-        nn_free(g->cache[s].k, bytes);
-        nn_free(g->cache[s].v, bytes);
+        nn_free(g->cache[i].k, bytes);
+        nn_free(g->cache[i].v, bytes);
     }
 }
 
-/* One pass: the rows between two lines of the schedule, sequences without new
- * rows left out; logits go to their row of the packed batch. */
-static void one_pass(struct generator *g, const struct nn_batch *b, int pass,
-                     float *logits)
+/* The rows between two lines of the schedule; sequences without new rows are
+ * left out. */
+static void compose(struct generator *g, const struct nn_batch *b, int pass)
 {
-    const struct dyti_arch *arch = &g->world.desc.model->arch;
-    int32_t first[SEQUENCES + 1] = {0}, context[SEQUENCES], table[SEQUENCES];
-    int32_t ids[NN_ROWS], position[NN_ROWS], packed[NN_ROWS], row[NN_ROWS];
-    float hidden[NN_ROWS * 24];
-    struct dyti_paged_batch batch = {.row_first = first,
-                                     .context = context,
-                                     .table_first = table,
-                                     .block_table = g->table};
-    float *one = calloc(NN_ROWS, (size_t)arch->vocab * sizeof(float));
+    struct dyti_paged_batch *batch = &g->batch;
 
+    *batch = (struct dyti_paged_batch){.row_first = g->first,
+                                       .context = g->context,
+                                       .table_first = g->table_first,
+                                       .block_table = g->table};
     for (int32_t s = 0; s < SEQUENCES; s++) {
         int32_t from = pass == 0 ? 0 : schedule[pass - 1][s];
 
         for (int32_t p = from; p < schedule[pass][s]; p++) {
-            packed[batch.row_count] = nn_first[s] + p;
-            row[batch.row_count] = (int32_t)batch.row_count;
-            position[batch.row_count] = p;
-            ids[batch.row_count++] = b->ids[nn_first[s] + p];
+            int64_t r = batch->row_count++;
+
+            g->packed[r] = nn_first[s] + p;
+            g->row[r] = (int32_t)r;
+            g->position[r] = p;
+            g->ids[r] = b->ids[nn_first[s] + p];
         }
         if (schedule[pass][s] > from) {
-            context[batch.sequence_count] = schedule[pass][s];
-            table[batch.sequence_count++] = s * 3;
-            first[batch.sequence_count] = (int32_t)batch.row_count;
+            g->context[batch->sequence_count] = schedule[pass][s];
+            g->table_first[batch->sequence_count++] = s * 3;
+            g->first[batch->sequence_count] = (int32_t)batch->row_count;
         }
     }
-    for (uint32_t s = 0; s < g->world.desc.pp; s++) {
-        struct nn_rank *r = &g->world.rank[s];
-        struct dyti_region work;
+}
 
-        nn_region_new(&work, dyti_nn_infer_bytes(r->nn, batch.row_count));
-        assert_ok(dyti_nn_infer(r->nn, &r->w, &g->cache[s], &batch, ids,
-                                position, hidden, &work));
-        if (r->view->part.has_head) {
-            assert_ok(dyti_nn_logits(r->nn, &r->w, hidden, row, batch.row_count,
-                                     one, &work));
-        }
-        assert_int_equal(work.used, 0);
-        nn_region_free(&work);
+static void run_rank(struct dyt_rank *me)
+{
+    struct generator *g = me->arg;
+    uint32_t i = g->stage * g->world.desc.tp + me->rank;
+    struct nn_rank *r = &g->world.rank[i];
+    const struct dyti_part *part = &r->view->part;
+    int64_t mine = part->vocab_hi - part->vocab_lo;
+    float *one = calloc(NN_ROWS, (size_t)mine * sizeof(float));
+    struct dyti_region work;
+
+    nn_region_new(&work, dyti_nn_infer_bytes(r->nn, g->batch.row_count));
+    rank_ok(me, dyti_nn_infer(r->nn, &r->w, &g->cache[i], &g->batch, g->ids,
+                              g->position, g->hidden[me->rank], &work));
+    if (part->has_head) {
+        rank_ok(me, dyti_nn_logits(r->nn, &r->w, g->hidden[me->rank], g->row,
+                                   g->batch.row_count, one, &work));
     }
-    for (int64_t r = 0; r < batch.row_count; r++) {
-        memcpy(logits + packed[r] * arch->vocab, one + r * arch->vocab,
-               (size_t)arch->vocab * sizeof(float));
+    rank_true(me, work.used == 0);
+    nn_region_free(&work);
+    for (int64_t k = 0; k < g->batch.row_count && part->has_head; k++) {
+        memcpy(g->logits + g->packed[k] * g->world.desc.model->arch.vocab +
+                   part->vocab_lo,
+               one + k * mine, (size_t)mine * sizeof(float));
     }
     free(one);
 }
 
-static void check_case(const struct dyti_arch *arch, uint32_t pp)
+static void one_pass(struct generator *g, const struct nn_batch *b, int pass)
+{
+    compose(g, b, pass);
+    for (g->stage = 0; g->stage < g->world.desc.pp; g->stage++) {
+        dyt_ranks_run(DYT_RANKS_THREADS, g->world.desc.tp, run_rank, g);
+    }
+}
+
+static void check_case(const struct dyti_arch *arch, uint32_t tp, uint32_t pp)
 {
     struct dyti_model *model;
-    struct generator g;
+    static struct generator g;
     struct nn_batch b;
     float logprob[NN_ROWS], entropy[NN_ROWS];
     float *want = calloc(NN_ROWS, (size_t)arch->vocab * sizeof(float));
@@ -127,7 +150,7 @@ static void check_case(const struct dyti_arch *arch, uint32_t pp)
     nn_batch_init(&b, arch->vocab);
     nn_world_init(&g.world,
                   &(struct nn_world_desc){.model = model,
-                                          .tp = 1,
+                                          .tp = tp,
                                           .pp = pp,
                                           .kernels = &dyti_kernels_reference,
                                           .positions = 16},
@@ -135,9 +158,10 @@ static void check_case(const struct dyti_arch *arch, uint32_t pp)
     step.micro = &b.micro;
     step.target = b.target;
     nn_world_step(&g.world, &step);
-    cache_init(&g, DYTI_F32);
+    g.logits = got;
+    cache_init(&g);
     for (int pass = 0; pass < PASSES; pass++) {
-        one_pass(&g, &b, pass, got);
+        one_pass(&g, &b, pass);
     }
     for (int64_t i = 0; i < NN_ROWS * arch->vocab; i++) {
         if (!(fabsf(want[i] - got[i]) <= TOLERANCE)) {
@@ -159,8 +183,9 @@ static void passes_over_the_cache_equal_one_training_pass(void **state)
     (void)state;
     for (size_t c = 0; c < NN_CASE_COUNT; c++) {
         print_message("  %s\n", nn_cases[c].name);
-        check_case(&nn_cases[c].arch, 1);
-        check_case(&nn_cases[c].arch, 3);
+        check_case(&nn_cases[c].arch, 1, 1);
+        check_case(&nn_cases[c].arch, 1, 3);
+        check_case(&nn_cases[c].arch, 4, 2);
     }
 }
 
