@@ -58,11 +58,15 @@ static int64_t now_ns(void)
 /* ---- begin, leave, end --------------------------------------------------- */
 
 static enum dyt_status check_begin(const struct dyti_control_page *page,
-                                   uint64_t epoch, uint64_t version)
+                                   uint64_t epoch, uint64_t version,
+                                   uint64_t last)
 {
-    uint64_t last = atomic_load(&page->last_epoch);
     uint64_t visible = atomic_load(&page->version);
 
+    if (epoch == 0 || epoch >> 56 != 0) {
+        return DYTI_FAIL(DYT_ERR_INVALID, "switch epoch %llu",
+                         (unsigned long long)epoch);
+    }
     if (epoch <= last) {
         return DYTI_FAIL(DYT_ERR_STATE, "switch %llu after switch %llu",
                          (unsigned long long)epoch, (unsigned long long)last);
@@ -76,25 +80,52 @@ static enum dyt_status check_begin(const struct dyti_control_page *page,
     return DYT_OK;
 }
 
+static enum dyt_status busy(uint64_t epoch, uint64_t holder)
+{
+    return DYTI_FAIL(DYT_ERR_BUSY, "switch %llu: switch %llu still runs",
+                     (unsigned long long)epoch, (unsigned long long)holder);
+}
+
 enum dyt_status dyti_switch_begin(struct dyti_control_page *page,
                                   uint64_t epoch, uint64_t version)
 {
     uint64_t holder = 0;
     enum dyt_status st;
 
-    if (epoch == 0 || epoch >> 56 != 0) {
-        return DYTI_FAIL(DYT_ERR_INVALID, "switch epoch %llu",
-                         (unsigned long long)epoch);
-    }
+    /* The lock first: nobody else changes the page while it is held. */
     if (!atomic_compare_exchange_strong(&page->epoch, &holder, epoch)) {
-        return DYTI_FAIL(DYT_ERR_BUSY, "switch %llu: switch %llu still runs",
-                         (unsigned long long)epoch, (unsigned long long)holder);
+        return busy(epoch, holder);
     }
-    st = check_begin(page, epoch, version);
+    st = check_begin(page, epoch, version, atomic_load(&page->last_epoch));
     if (st != DYT_OK) {
         atomic_store(&page->epoch, 0);
         return st;
     }
+    atomic_store(&page->next_version, version);
+    atomic_store(&page->last_epoch, epoch);
+    return DYT_OK;
+}
+
+enum dyt_status dyti_switch_join(struct dyti_control_page *page, uint64_t epoch,
+                                 uint64_t version)
+{
+    /* In this order: the first to join sets epoch before last_epoch. */
+    uint64_t last = atomic_load(&page->last_epoch);
+    uint64_t holder = atomic_load(&page->epoch);
+    enum dyt_status st;
+
+    if (epoch != 0 && holder == epoch) {
+        return DYT_OK;
+    }
+    st = check_begin(page, epoch, version, last);
+    if (st != DYT_OK) {
+        return st;
+    }
+    holder = 0;
+    if (!atomic_compare_exchange_strong(&page->epoch, &holder, epoch)) {
+        return holder == epoch ? DYT_OK : busy(epoch, holder);
+    }
+    /* The commit comes after this rank's vote, and so after these. */
     atomic_store(&page->next_version, version);
     atomic_store(&page->last_epoch, epoch);
     return DYT_OK;

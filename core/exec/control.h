@@ -66,11 +66,16 @@ enum dyt_status dyti_control_open(void *memory, uint32_t world_size,
                                   struct dyti_control_page **out_page);
 
 /* Take the lock for switch `epoch` (> every epoch before it), which would make
- * `version` visible.  One caller: the manager, or rank 0 where there is none.
+ * `version` visible.  One caller: the manager.
  * DYT_ERR_BUSY: another epoch holds the lock, the text says which
  * DYT_ERR_STATE: the epoch is not above the last, or the version would fall */
 enum dyt_status dyti_switch_begin(struct dyti_control_page *page,
                                   uint64_t epoch, uint64_t version);
+
+/* Where there is no manager: every rank of the switch calls it, when all of them
+ * have met, with the same numbers; the first takes the lock for all. */
+enum dyt_status dyti_switch_join(struct dyti_control_page *page, uint64_t epoch,
+                                 uint64_t version);
 
 /* One rank's vote; cause says why not READY. */
 void dyti_switch_vote(struct dyti_control_page *page,

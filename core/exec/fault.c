@@ -116,22 +116,13 @@ enum dyt_status dyti_fault_after(struct dyti_switch *self,
 static uint32_t abandoned_kinds(const struct dyti_switch *self)
 {
     const struct dyti_plan_inputs *inputs = &self->params.plan->plan->inputs;
-    const struct dyti_layout *src = NULL;
     struct dyti_plan_inputs back;
     uint32_t kinds = 0;
 
-    for (uint32_t w = 0; w < inputs->want_count && src == NULL; w++) {
-        for (uint32_t s = 0; s < inputs->want[w].source_count; s++) {
-            if (inputs->want[w].source[s].slot == self->params.from) {
-                src = inputs->want[w].source[s].layout;
-            }
-        }
-    }
-    if (src == NULL ||
-        dyti_plan_inputs_init(inputs->dst, inputs->dst_slot, src,
-                              self->params.from, DYTI_PLAN_KINDS_STATE,
-                              &back) != DYT_OK) {
-        return 0;
+    if (dyti_plan_inputs_init(inputs->dst, inputs->dst_slot,
+                              self->params.from_layout, self->params.from,
+                              DYTI_PLAN_KINDS_STATE, &back) != DYT_OK) {
+        return 0; /* there is no way back */
     }
     for (uint32_t w = 0; w < back.want_count; w++) {
         kinds |= 1u << back.want[w].kind;

@@ -139,26 +139,19 @@ static void at(const struct dyti_switch_order *order,
 #endif
 }
 
-/* Lock, or look whether the manager has locked. */
-static enum dyt_status begin(struct dyti_switch *self,
-                             const struct dyti_switch_order *order)
+/* Has the manager locked what it ordered? */
+static enum dyt_status check_lock(struct dyti_switch *self,
+                                  const struct dyti_switch_order *order)
 {
-    struct dyti_control_page *page = self->params.control;
-    uint64_t epoch;
+    uint64_t epoch = atomic_load(&self->params.control->epoch);
 
-    if (order->unmanaged) {
-        return self->params.rank == 0
-                   ? dyti_switch_begin(page, order->epoch, order->version)
-                   : DYT_OK;
+    if (order->unmanaged || epoch == order->epoch) {
+        return DYT_OK;
     }
-    epoch = atomic_load(&page->epoch);
-    if (epoch != order->epoch) {
-        return DYTI_FAIL(DYT_ERR_STATE,
-                         "switch %llu was ordered, but switch %llu is running",
-                         (unsigned long long)order->epoch,
-                         (unsigned long long)epoch);
-    }
-    return DYT_OK;
+    return DYTI_FAIL(DYT_ERR_STATE,
+                     "switch %llu was ordered, but switch %llu is running",
+                     (unsigned long long)order->epoch,
+                     (unsigned long long)epoch);
 }
 
 static enum dyt_status compare_word(const struct dyti_switch *self,
@@ -213,7 +206,7 @@ static enum dyt_status meet(struct dyti_switch *self,
 {
     const struct dyti_group *all = &self->params.all;
     uint64_t *mine = self->meeting + self->params.rank * MEET_WORDS;
-    enum dyt_status st = begin(self, order), met;
+    enum dyt_status st = check_lock(self, order), met;
 
     mine[MEET_STATUS] = (uint64_t)(uint32_t)(-(int)st);
     mine[MEET_FINGERPRINT] = self->params.plan->fingerprint;
@@ -227,7 +220,14 @@ static enum dyt_status meet(struct dyti_switch *self,
             return st != DYT_OK ? st : met;
         }
     }
-    return st != DYT_OK ? st : compare_ranks(self);
+    if (st == DYT_OK) {
+        st = compare_ranks(self);
+    }
+    if (st == DYT_OK && order->unmanaged) {
+        st = dyti_switch_join(self->params.control, order->epoch,
+                              order->version);
+    }
+    return st;
 }
 
 static enum dyt_status transfer(struct dyti_switch *self,

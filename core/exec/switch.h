@@ -38,6 +38,7 @@ struct dyti_switch_params {
     uint32_t rank, world_size;
     enum dyti_arena_slot from, to;
     /* All borrowed until destroy: */
+    const struct dyti_layout *from_layout; /* whose phase ends */
     const struct dyti_switch_plan *plan; /* of this rank */
     void *const *segment;                /* [world_size] bases, mapped here */
     const struct dyti_arena_map *map;    /* [world_size] */
@@ -78,7 +79,7 @@ enum dyti_switch_fault {
 struct dyti_switch_order {
     uint64_t epoch, version; /* as dyti_switch_begin() was told */
     enum dyti_verify verify;
-    /* No manager: rank 0 begins the epoch, the last voter commits. */
+    /* No manager: the ranks take the lock, the last voter commits. */
     bool unmanaged;
 #ifdef DYT_TEST_HOOKS
     enum dyti_switch_fault fault;

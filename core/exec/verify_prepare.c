@@ -157,7 +157,7 @@ static enum dyt_status allocate(struct dyti_verifier *v)
 static enum dyt_status prepare(struct preparing *p)
 {
     struct dyti_verifier *v = p->verifier;
-    uint64_t *held = v->counts_bytes; /* atoms of each rank, for now */
+    uint64_t *held = v->counts_bytes; /* first: atoms of each rank */
     uint64_t sums = (uint64_t)v->want_count * v->model->tensor_count;
     enum dyt_status st = DYT_OK;
 

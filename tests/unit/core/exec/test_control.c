@@ -107,6 +107,24 @@ static void one_switch_at_a_time_and_never_backwards(void **state)
     free(page);
 }
 
+static void ranks_without_a_manager_join(void **state)
+{
+    struct dyti_control_page *page = fresh(2);
+
+    (void)state;
+    assert_ok(dyti_switch_join(page, 3, 2));
+    assert_ok(dyti_switch_join(page, 3, 2)); /* the other rank */
+    assert_status(DYT_ERR_BUSY, dyti_switch_join(page, 4, 2));
+    all_vote(page, 3, 2);
+    assert_ok(dyti_switch_commit(page, &fake, 3));
+    dyti_switch_end(page, 3);
+    assert_status(DYT_ERR_STATE, dyti_switch_join(page, 3, 9));
+    assert_status(DYT_ERR_STATE, dyti_switch_join(page, 4, 1));
+    assert_status(DYT_ERR_INVALID, dyti_switch_join(page, 0, 9));
+    assert_int_equal(0, page->epoch);
+    free(page);
+}
+
 static void a_death_decides_against(void **state)
 {
     struct dyti_control_page *page = fresh(2);
@@ -220,6 +238,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(commit_needs_all_votes),
     cmocka_unit_test(one_no_is_an_abort_that_names_the_rank),
     cmocka_unit_test(one_switch_at_a_time_and_never_backwards),
+    cmocka_unit_test(ranks_without_a_manager_join),
     cmocka_unit_test(a_death_decides_against),
     cmocka_unit_test(a_death_after_the_commit_changes_nothing),
     cmocka_unit_test(a_missing_vote_ends_at_the_deadline),

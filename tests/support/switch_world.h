@@ -1,0 +1,408 @@
+/* Small worlds for switch tests: layouts drawn from a seed, their memory, what
+ * every element should hold, and ranks that open the world. */
+#ifndef DYT_SWITCH_WORLD_H
+#define DYT_SWITCH_WORLD_H
+
+#include "dyt_ranks.h"
+
+#include "base/num.h"
+#include "base/rng.h"
+#include "comm/shm/shm.h"
+#include "device/host/clock.h"
+#include "device/host/host.h"
+#include "device/host/memory.h"
+#include "edm/world.h"
+#include "mover/direct/direct.h"
+
+#define SW_RANKS_MAX 4u
+
+/* What both phases look like.  Built by each rank alone from the seed. */
+struct sw_case {
+    uint64_t seed;
+    uint32_t world_size;
+    bool moves_optimizer; /* both layouts train: every kind travels */
+    struct dyti_model *model;
+    struct dyti_layout *layout[DYTI_ARENA_SLOT_COUNT];
+    struct dyti_arena_map map[SW_RANKS_MAX];
+};
+
+/* Memory of a world, made before its ranks. */
+struct sw_memory {
+    int control, segment[SW_RANKS_MAX];
+    enum dyti_page_kind pages[SW_RANKS_MAX];
+    struct dyti_segment_mem control_mem, segment_mem[SW_RANKS_MAX];
+};
+
+/* One rank's side. */
+struct sw_rank {
+    struct dyt_rank *me;
+    struct sw_case c;
+    struct dyti_kernels kernels;
+    struct dyti_world *world;
+};
+
+/* ---- drawing ------------------------------------------------------------ */
+
+static inline uint32_t sw_draw(uint64_t seed, uint64_t what, uint32_t below)
+{
+    return (uint32_t)(dyti_rng_u64(seed, what, 0, 0) % below);
+}
+
+static inline struct dyti_arch sw_arch(uint64_t seed)
+{
+    struct dyti_arch arch = {.family = DYTI_LLAMA,
+                             .vocab = 50,
+                             .hidden = 16,
+                             .layers = 3,
+                             .q_heads = 8,
+                             .kv_heads = 2,
+                             .head_dim = 2,
+                             .ffn = 24,
+                             .max_positions = 64,
+                             .rms_eps = 1e-5,
+                             .init_std = 0.1,
+                             .rope = {.theta = 10000},
+                             .dtype = DYTI_F32};
+
+    arch.tied = sw_draw(seed, 1, 2) == 0;
+    if (sw_draw(seed, 2, 3) == 0) { /* nothing divides */
+        arch.vocab = 131;
+        arch.q_heads = 9;
+        arch.kv_heads = 3;
+        arch.head_dim = 6;
+        arch.hidden = 54;
+        arch.ffn = 130;
+    }
+    if (sw_draw(seed, 3, 3) == 0) {
+        arch.family = DYTI_QWEN2;
+        arch.qkv_bias = true;
+    }
+    return arch;
+}
+
+/* Degrees with tp * pp * dp <= world, ranks in a drawn order. */
+static inline void sw_desc(uint64_t seed, uint32_t world_size, bool trains,
+                           uint32_t *ranks, struct dyti_layout_desc *out)
+{
+    static const uint32_t degrees[][3] = {{1, 1, 1}, {2, 1, 1}, {1, 2, 1},
+                                          {1, 1, 2}, {3, 1, 1}, {1, 3, 1},
+                                          {1, 1, 3}, {4, 1, 1}, {2, 2, 1},
+                                          {2, 1, 2}, {1, 2, 2}, {1, 1, 4}};
+    struct dyti_layout_desc desc = {.phase = trains ? "train" : "rollout",
+                                    .world_size = world_size,
+                                    .ranks = ranks};
+    uint32_t i = 0, count = (uint32_t)DYT_TEST_COUNT(degrees);
+
+    do {
+        const uint32_t *d = degrees[sw_draw(seed, 10 + i++, count)];
+
+        desc.tp = d[0];
+        desc.pp = d[1];
+        desc.dp = d[2];
+    } while (desc.tp * desc.pp * desc.dp > world_size);
+    for (uint32_t r = 0; r < world_size; r++) { /* a random permutation */
+        uint32_t at = sw_draw(seed, 100 + r, r + 1);
+
+        ranks[r] = ranks[at];
+        ranks[at] = r;
+    }
+    desc.zero = trains ? sw_draw(seed, 5, 2) : 0;
+    for (int k = 0; k < DYTI_KIND_COUNT; k++) {
+        desc.dtype[k] = DYTI_F32;
+        desc.residency[k] = trains ? DYTI_HELD : DYTI_PARKED;
+    }
+    desc.residency[DYTI_PARAM] = DYTI_HELD;
+    desc.dtype[DYTI_PARAM] = sw_draw(seed, 6, 2) == 0 ? DYTI_F32 : DYTI_BF16;
+    if (!trains) {
+        desc.residency[DYTI_GRAD] = DYTI_DROPPED;
+    }
+    *out = desc;
+}
+
+static inline enum dyt_status sw_case_init(struct sw_case *c, uint64_t seed,
+                                           uint32_t world_size)
+{
+    struct dyti_arch arch = sw_arch(seed);
+    uint32_t ranks[2][SW_RANKS_MAX] = {{0}};
+    struct dyti_layout_desc desc;
+    enum dyt_status st;
+
+    *c = (struct sw_case){.seed = seed,
+                          .world_size = world_size,
+                          .moves_optimizer = sw_draw(seed, 7, 3) == 0};
+    st = dyti_model_build(&arch, &c->model);
+    if (st == DYT_OK) {
+        sw_desc(seed * 2, world_size, c->moves_optimizer, ranks[0], &desc);
+        st = dyti_layout_build(c->model, &desc, &c->layout[DYTI_ARENA_ROLLOUT]);
+    }
+    if (st == DYT_OK) {
+        sw_desc(seed * 2 + 1, world_size, true, ranks[1], &desc);
+        st = dyti_layout_build(c->model, &desc, &c->layout[DYTI_ARENA_TRAIN]);
+    }
+    for (uint32_t r = 0; r < world_size && st == DYT_OK; r++) {
+        st = dyti_arena_map_build(
+            (const struct dyti_layout *const *)c->layout, r, 100000,
+            &c->map[r]);
+    }
+    return st;
+}
+
+static inline void sw_case_fini(struct sw_case *c)
+{
+    dyti_layout_destroy(c->layout[DYTI_ARENA_ROLLOUT]);
+    dyti_layout_destroy(c->layout[DYTI_ARENA_TRAIN]);
+    dyti_model_destroy(c->model);
+}
+
+/* ---- memory --------------------------------------------------------------- */
+
+static inline void sw_memory_open(struct sw_memory *memory, struct sw_case *c,
+                                  enum dyt_ranks_kind kind)
+{
+    const struct dyti_memory_ops *ops = &dyti_memory_host;
+    uint64_t bytes = 0;
+
+    *memory = (struct sw_memory){.control = -1};
+    assert_ok(dyti_world_control_bytes(
+        (const struct dyti_layout *const *)c->layout, c->world_size,
+        &dyti_group_shm, &bytes));
+    assert_ok(ops->create("control", DYTI_PAGES_4K, &memory->control));
+    assert_ok(ops->resize(memory->control, DYTI_PAGES_4K, bytes));
+    assert_ok(ops->map(memory->control, DYTI_PAGES_4K, bytes,
+                       &memory->control_mem));
+    for (uint32_t r = 0; r < c->world_size; r++) {
+        memory->pages[r] = DYTI_PAGES_4K;
+        assert_ok(ops->create("rank", DYTI_PAGES_4K, &memory->segment[r]));
+        if (kind == DYT_RANKS_THREADS) {
+            uint64_t total = c->map[r].total_bytes;
+
+            assert_ok(ops->resize(memory->segment[r], DYTI_PAGES_4K, total));
+            assert_ok(ops->map(memory->segment[r], DYTI_PAGES_4K, total,
+                               &memory->segment_mem[r]));
+        }
+    }
+}
+
+static inline void sw_memory_close(struct sw_memory *memory,
+                                   uint32_t world_size)
+{
+    const struct dyti_memory_ops *ops = &dyti_memory_host;
+
+    for (uint32_t r = 0; r < world_size; r++) {
+        ops->unmap(&memory->segment_mem[r]);
+        ops->close(memory->segment[r]);
+    }
+    ops->unmap(&memory->control_mem);
+    ops->close(memory->control);
+}
+
+/* ---- ranks ---------------------------------------------------------------- */
+
+static inline void sw_rank_close(struct sw_rank *rank)
+{
+    dyti_world_close(rank->world);
+    if (rank->kernels.self != NULL) {
+        rank->kernels.ops->close(rank->kernels.self);
+    }
+    sw_case_fini(&rank->c);
+}
+
+static inline enum dyt_status sw_rank_open(struct sw_rank *rank,
+                                           struct dyt_rank *me, uint64_t seed,
+                                           uint32_t world_size,
+                                           const struct sw_memory *memory)
+{
+    struct dyti_kernel_params kernel = {.struct_size = sizeof(kernel)};
+    enum dyt_status st;
+
+    *rank = (struct sw_rank){.me = me,
+                             .kernels = {.ops = &dyti_kernels_host}};
+    st = sw_case_init(&rank->c, seed, world_size);
+    if (st == DYT_OK) {
+        st = rank->kernels.ops->open(&kernel, &rank->kernels.self);
+    }
+    if (st == DYT_OK) {
+        struct dyti_world_params params = {
+            .struct_size = sizeof(params),
+            .rank = me->rank,
+            .world_size = world_size,
+            .map = rank->c.map,
+            .control_handle = memory->control,
+            .control_pages = DYTI_PAGES_4K,
+            .segment_handle = memory->segment,
+            .segment_pages = memory->pages,
+            .memory = &dyti_memory_host,
+            .group = &dyti_group_shm,
+            .mover = &dyti_mover_direct,
+            .wait = &dyti_wait_futex,
+            .clock = &dyti_clock_host,
+            .kernels = rank->kernels,
+            .timeout_ns = 20000000000,
+            .oversubscribed = true};
+
+        for (int s = 0; s < DYTI_ARENA_SLOT_COUNT; s++) {
+            params.layout[s] = rank->c.layout[s];
+        }
+        if (me->kind == DYT_RANKS_THREADS) {
+            params.control_mem = &memory->control_mem;
+            params.segment_mem = memory->segment_mem;
+        }
+        st = dyti_world_open(&params, &rank->world);
+    }
+    return st;
+}
+
+/* ---- what every element should hold ---------------------------------------- */
+
+/* The f32 value of an element of a kind, after `version` updates. */
+static inline float sw_value(uint64_t version, uint32_t tensor, uint32_t kind,
+                             uint64_t index)
+{
+    uint32_t source = kind == DYTI_PARAM ? DYTI_MASTER : kind;
+    uint64_t bits = dyti_rng_u64(version, tensor, source, index);
+
+    return (float)(dyti_rng_unit(bits) * 4.0 - 2.0);
+}
+
+/* Call for each element of a rank's shards of a kind; stops at false. */
+typedef bool (*sw_element_fn)(void *arg, unsigned char *at,
+                              enum dyti_dtype dtype, uint32_t tensor,
+                              uint64_t index);
+
+static inline bool sw_each(const struct sw_rank *rank,
+                           enum dyti_arena_slot slot, enum dyti_kind kind,
+                           sw_element_fn fn, void *arg)
+{
+    const struct dyti_layout *layout = rank->c.layout[slot];
+    const struct dyti_view *view = dyti_layout_view(layout, rank->me->rank);
+    unsigned char *region =
+        dyti_world_region(rank->world, rank->me->rank, slot, kind);
+
+    for (uint32_t s = view->kind_first[kind]; s < view->kind_first[kind + 1];
+         s++) {
+        const struct dyti_shard *shard = &view->shard[s];
+        const struct dyti_tensor *tensor = &rank->c.model->tensor[shard->tensor];
+        int64_t rows = tensor->ndim == 1 ? 1 : tensor->shape[0];
+        int64_t cols = tensor->shape[tensor->ndim - 1];
+        uint32_t fast = tensor->ndim - 1;
+        int64_t lo = tensor->ndim == 1 ? 0 : shard->box.lo[0];
+        int64_t hi = tensor->ndim == 1 ? 1 : shard->box.hi[0];
+
+        (void)rows;
+        for (int64_t r = lo; r < hi; r++) {
+            for (int64_t c = shard->box.lo[fast]; c < shard->box.hi[fast];
+                 c++) {
+                int64_t at = (c - shard->box.lo[fast]) * shard->stride[fast];
+
+                at += tensor->ndim == 1 ? 0 : (r - lo) * shard->stride[0];
+                if (!fn(arg, region + shard->offset + at,
+                        (enum dyti_dtype)shard->dtype, shard->tensor,
+                        (uint64_t)(r * cols + c))) {
+                    return false;
+                }
+            }
+        }
+    }
+    return true;
+}
+
+struct sw_expect {
+    uint64_t version;
+    uint32_t kind;
+    struct dyt_rank *me;
+    const struct sw_rank *rank;
+};
+
+static inline bool sw_write_one(void *arg, unsigned char *at,
+                                enum dyti_dtype dtype, uint32_t tensor,
+                                uint64_t index)
+{
+    const struct sw_expect *e = arg;
+    float x = sw_value(e->version, tensor, e->kind, index);
+    uint16_t narrow = dyti_f32_to_bf16(x);
+
+    if (dtype == DYTI_BF16) {
+        memcpy(at, &narrow, sizeof(narrow));
+    } else {
+        memcpy(at, &x, sizeof(x));
+    }
+    return true;
+}
+
+static inline bool sw_check_one(void *arg, unsigned char *at,
+                                enum dyti_dtype dtype, uint32_t tensor,
+                                uint64_t index)
+{
+    struct sw_expect *e = arg;
+    float x = sw_value(e->version, tensor, e->kind, index);
+    uint16_t narrow = dyti_f32_to_bf16(x);
+
+    /* Where it went through a bf16 layout without a master it has rounded. */
+    if (dtype == DYTI_BF16 ? memcmp(at, &narrow, 2) != 0
+                           : memcmp(at, &x, 4) != 0) {
+        rank_wrong(e->me, "%s of tensor %s, element %" PRIu64
+                          ": not the value of version %" PRIu64,
+                   dyti_kind_name((enum dyti_kind)e->kind),
+                   e->rank->c.model->tensor[tensor].name, index, e->version);
+        return false;
+    }
+    return true;
+}
+
+static inline void sw_write(const struct sw_rank *rank,
+                            enum dyti_arena_slot slot, enum dyti_kind kind,
+                            uint64_t version)
+{
+    struct sw_expect e = {version, kind, rank->me, rank};
+
+    (void)sw_each(rank, slot, kind, sw_write_one, &e);
+}
+
+static inline bool sw_check(const struct sw_rank *rank,
+                            enum dyti_arena_slot slot, enum dyti_kind kind,
+                            uint64_t version)
+{
+    struct sw_expect e = {version, kind, rank->me, rank};
+
+    return sw_each(rank, slot, kind, sw_check_one, &e);
+}
+
+/* All kinds of a slot that hold state. */
+static inline bool sw_check_all(const struct sw_rank *rank,
+                                enum dyti_arena_slot slot, uint64_t version)
+{
+    for (int k = 0; k < DYTI_KIND_COUNT; k++) {
+        if (k != DYTI_GRAD &&
+            !sw_check(rank, slot, (enum dyti_kind)k, version)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* An update of the owners: master and moments, not yet `param`. */
+static inline void sw_update(const struct sw_rank *rank,
+                             enum dyti_arena_slot slot, uint64_t version)
+{
+    for (int k = DYTI_MASTER; k < DYTI_KIND_COUNT; k++) {
+        sw_write(rank, slot, (enum dyti_kind)k, version);
+    }
+}
+
+/* One switch; nobody manages it. */
+static inline enum dyt_status sw_switch(struct sw_rank *rank,
+                                        enum dyti_arena_slot from,
+                                        enum dyti_arena_slot to,
+                                        const struct dyti_world_switch_options
+                                            *options,
+                                        const struct dyti_switch_order *order,
+                                        struct dyti_switch_report *out_report)
+{
+    struct dyti_switch *self = NULL;
+    enum dyt_status st = dyti_world_prepare(rank->world, from, to, options,
+                                            &self, NULL);
+
+    return st != DYT_OK ? st : dyti_switch_run(self, order, out_report);
+}
+
+#endif /* DYT_SWITCH_WORLD_H */
