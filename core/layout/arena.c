@@ -33,8 +33,7 @@ enum dyt_status dyti_arena_map_build(
             continue;
         }
         for (int kind = 0; kind < DYTI_KIND_COUNT && st == DYT_OK; kind++) {
-            map.bytes[slot][kind] =
-                layout[slot]->view[rank].region_bytes[kind];
+            map.bytes[slot][kind] = layout[slot]->view[rank].region_bytes[kind];
             st = append(map.bytes[slot][kind], &map.total_bytes,
                         &map.offset[slot][kind]);
         }

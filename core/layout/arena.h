@@ -11,7 +11,7 @@
 
 #include "layout/layout.h"
 
-#define DYTI_ARENA_ALIGN (2u << 20)
+#define DYTI_ARENA_ALIGN       (2u << 20)
 #define DYTI_ARENA_MAX_LAYOUTS 4u
 
 /* Which layouts a job has; NULL entries are allowed. */

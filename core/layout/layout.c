@@ -182,8 +182,8 @@ static enum dyt_status keep_desc(struct dyti_layout *layout,
         int64_t lo, hi;
 
         dyti_native_share(layout->model->arch.layers, desc->pp, s, &lo, &hi);
-        pp_layers[s] = desc->pp_layers == NULL ? (uint32_t)(hi - lo)
-                                               : desc->pp_layers[s];
+        pp_layers[s] =
+            desc->pp_layers == NULL ? (uint32_t)(hi - lo) : desc->pp_layers[s];
     }
     return DYT_OK;
 }
@@ -220,8 +220,7 @@ static enum dyt_status build_views(struct dyti_layout *layout)
 {
     for (uint32_t m = 0; m < layout->member_count; m++) {
         uint32_t rank = layout->desc.ranks[m];
-        enum dyt_status st =
-            dyti_view_build(layout, m, &layout->view[rank]);
+        enum dyt_status st = dyti_view_build(layout, m, &layout->view[rank]);
 
         if (st != DYT_OK) {
             DYTI_NOTE("building the view of rank %u", rank);

@@ -21,7 +21,7 @@
 #include "vps/model.h"
 
 #define DYTI_REGION_ALIGN 64u /* elements */
-#define DYTI_ZERO_ALIGN 16u   /* elements: borders of a ZeRO cut */
+#define DYTI_ZERO_ALIGN   16u /* elements: borders of a ZeRO cut */
 
 /* What a phase does with a kind (design.md: residency). */
 enum dyti_residency {
@@ -34,8 +34,8 @@ enum dyti_residency {
 struct dyti_layout_desc {
     const char *phase; /* "rollout", "train": for messages.  Borrowed. */
     uint32_t world_size;
-    uint32_t tp, pp, dp; /* degrees, >= 1 */
-    uint32_t zero;       /* 0 or 1 */
+    uint32_t tp, pp, dp;   /* degrees, >= 1 */
+    uint32_t zero;         /* 0 or 1 */
     const uint32_t *ranks; /* [tp*pp*dp] world ranks by member; NULL = 0,1,2… */
     const uint32_t *pp_layers; /* [pp] layers per stage; NULL = as even as can
                                   be, first stages get the extra ones */
@@ -62,8 +62,8 @@ struct dyti_shard {
     uint8_t kind;  /* enum dyti_kind */
     uint8_t dtype; /* enum dyti_dtype */
     struct dyt_box box;
-    uint64_t offset;               /* bytes in the region of this kind */
-    int64_t stride[DYT_MAX_DIMS];  /* [ndim], bytes */
+    uint64_t offset;              /* bytes in the region of this kind */
+    int64_t stride[DYT_MAX_DIMS]; /* [ndim], bytes */
 };
 
 /* A rank's own list of shards, by kind, tensor, then offset. */
@@ -98,8 +98,8 @@ enum dyt_status dyti_layout_build(const struct dyti_model *model,
                                   struct dyti_layout **out_layout);
 void dyti_layout_destroy(struct dyti_layout *layout);
 
-static inline const struct dyti_view *
-dyti_layout_view(const struct dyti_layout *layout, uint32_t rank)
+static inline const struct dyti_view *dyti_layout_view(
+    const struct dyti_layout *layout, uint32_t rank)
 {
     return &layout->view[rank];
 }

@@ -66,10 +66,10 @@ static enum dyt_status add_piece(struct lister *l,
         return st;
     }
     shard = &view->shard[view->shard_count++];
-    *shard = (struct dyti_shard){.tensor = slot->tensor,
-                                 .kind = (uint8_t)l->kind,
-                                 .dtype =
-                                     (uint8_t)l->layout->desc.dtype[l->kind]};
+    *shard =
+        (struct dyti_shard){.tensor = slot->tensor,
+                            .kind = (uint8_t)l->kind,
+                            .dtype = (uint8_t)l->layout->desc.dtype[l->kind]};
     offset = ((int64_t)slot->flat - (int64_t)l->lo) * element;
     for (uint32_t d = t->ndim; d-- > 0;) {
         shard->stride[d] = stride;

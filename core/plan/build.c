@@ -121,10 +121,10 @@ static int by_destination(const void *a, const void *b)
 
 static uint64_t hash_transfer(uint64_t state, const struct dyti_transfer *t)
 {
-    const uint64_t field[] = {
-        t->tensor,   t->src_rank, t->dst_rank,  t->src_shard, t->dst_shard,
-        t->src_slot, t->dst_slot, t->src_kind,  t->dst_kind,  t->src_dtype,
-        t->dst_dtype};
+    const uint64_t field[] = {t->tensor,    t->src_rank,  t->dst_rank,
+                              t->src_shard, t->dst_shard, t->src_slot,
+                              t->dst_slot,  t->src_kind,  t->dst_kind,
+                              t->src_dtype, t->dst_dtype};
 
     for (size_t i = 0; i < sizeof(field) / sizeof(field[0]); i++) {
         state = dyti_fingerprint_u64(state, field[i]);
@@ -170,8 +170,7 @@ static enum dyt_status add_up(struct dyti_plan *plan)
     plan->pair_first =
         calloc((size_t)plan->world_size + 1, sizeof(*plan->pair_first));
     if (plan->total == NULL || plan->pair_first == NULL) {
-        return DYTI_FAIL(DYT_ERR_NOMEM, "totals of %u ranks",
-                         plan->world_size);
+        return DYTI_FAIL(DYT_ERR_NOMEM, "totals of %u ranks", plan->world_size);
     }
     for (uint32_t i = 0; i < plan->transfer_count; i++) {
         const struct dyti_transfer *t = &plan->transfer[i];
@@ -184,11 +183,11 @@ static enum dyt_status add_up(struct dyti_plan *plan)
             if (st != DYT_OK) {
                 return st;
             }
-            plan->pair[plan->pair_count++] = (struct dyti_plan_pair){
-                .src_rank = t->src_rank,
-                .dst_rank = t->dst_rank,
-                .transfer_first = i,
-                .hash = DYTI_FINGERPRINT_SEED};
+            plan->pair[plan->pair_count++] =
+                (struct dyti_plan_pair){.src_rank = t->src_rank,
+                                        .dst_rank = t->dst_rank,
+                                        .transfer_first = i,
+                                        .hash = DYTI_FINGERPRINT_SEED};
             plan->pair_first[t->dst_rank + 1]++;
         }
         add_to_pair(&plan->pair[plan->pair_count - 1], t);
@@ -269,8 +268,7 @@ enum dyt_status dyti_plan_build(const struct dyti_plan_inputs *inputs,
 }
 
 enum dyt_status dyti_plan_build_rank(const struct dyti_plan_inputs *inputs,
-                                     uint32_t rank,
-                                     struct dyti_plan **out_plan)
+                                     uint32_t rank, struct dyti_plan **out_plan)
 {
     if (rank >= inputs->dst->desc.world_size) {
         return DYTI_FAIL(DYT_ERR_INVALID, "rank %u of a world of %u", rank,
@@ -298,8 +296,7 @@ const struct dyti_shard *dyti_plan_src(const struct dyti_plan *plan,
     const struct dyti_plan_source *source =
         &plan->inputs.want[transfer->want].source[transfer->source];
 
-    return &source->layout->view[transfer->src_rank]
-                .shard[transfer->src_shard];
+    return &source->layout->view[transfer->src_rank].shard[transfer->src_shard];
 }
 
 const struct dyti_shard *dyti_plan_dst(const struct dyti_plan *plan,

@@ -103,8 +103,8 @@ static enum dyt_status find_candidates(struct dyti_cover *cover, uint32_t want,
             struct dyti_candidate *c;
             enum dyt_status st;
 
-            if (!dyti_boxes_overlap(&dst->box,
-                                    &dyti_index_shard(index, e)->box, &both)) {
+            if (!dyti_boxes_overlap(&dst->box, &dyti_index_shard(index, e)->box,
+                                    &both)) {
                 continue;
             }
             st = DYTI_GROW(cover->candidate, cover->candidate_cap,

@@ -30,11 +30,11 @@ static void fill(struct dyti_index *index, size_t *at)
             const struct dyti_shard *s = &view->shard[i];
             uint32_t axis = layout->model->tensor[s->tensor].cut_axis;
 
-            index->entry[at[s->tensor]++] = (struct dyti_index_entry){
-                .rank = r,
-                .shard = i,
-                .lo = s->box.lo[axis],
-                .hi = s->box.hi[axis]};
+            index->entry[at[s->tensor]++] =
+                (struct dyti_index_entry){.rank = r,
+                                          .shard = i,
+                                          .lo = s->box.lo[axis],
+                                          .hi = s->box.hi[axis]};
         }
     }
 }
@@ -49,8 +49,8 @@ static void sort(struct dyti_index *index)
             qsort(e, count, sizeof(*e), by_lo);
         }
         for (size_t i = 0; i < count; i++) {
-            e[i].reach = i > 0 && e[i - 1].reach > e[i].hi ? e[i - 1].reach
-                                                           : e[i].hi;
+            e[i].reach =
+                i > 0 && e[i - 1].reach > e[i].hi ? e[i - 1].reach : e[i].hi;
         }
     }
 }

@@ -30,9 +30,8 @@ void dyti_index_range(const struct dyti_index *index, uint32_t tensor,
                       int64_t lo, int64_t hi, size_t *out_first,
                       size_t *out_end);
 
-static inline const struct dyti_shard *
-dyti_index_shard(const struct dyti_index *index,
-                 const struct dyti_index_entry *entry)
+static inline const struct dyti_shard *dyti_index_shard(
+    const struct dyti_index *index, const struct dyti_index_entry *entry)
 {
     return &index->layout->view[entry->rank].shard[entry->shard];
 }

@@ -138,8 +138,8 @@ enum dyt_status dyti_plan_check_world(const struct dyti_layout *src,
         return DYTI_FAIL(DYT_ERR_LAYOUT,
                          "the layouts of %s and %s are of worlds of %u and %u "
                          "ranks",
-                         src->desc.phase, dst->desc.phase,
-                         src->desc.world_size, dst->desc.world_size);
+                         src->desc.phase, dst->desc.phase, src->desc.world_size,
+                         dst->desc.world_size);
     }
     return DYT_OK;
 }
@@ -157,11 +157,10 @@ static enum dyt_status check_source(const struct dyti_plan_inputs *inputs,
     if ((unsigned)source->kind >= DYTI_KIND_COUNT ||
         (unsigned)source->slot >= DYTI_ARENA_SLOT_COUNT ||
         !holds(source->layout, source->kind)) {
-        return DYTI_FAIL(DYT_ERR_INVALID,
-                         "phase %s does not hold %s, the source of %s",
-                         source->layout->desc.phase,
-                         dyti_kind_name(source->kind),
-                         dyti_kind_name(want->kind));
+        return DYTI_FAIL(
+            DYT_ERR_INVALID, "phase %s does not hold %s, the source of %s",
+            source->layout->desc.phase, dyti_kind_name(source->kind),
+            dyti_kind_name(want->kind));
     }
     have = source->layout->desc.dtype[source->kind];
     if (!is_as_wide(have, need)) {
@@ -200,8 +199,8 @@ enum dyt_status dyti_plan_check_inputs(const struct dyti_plan_inputs *inputs)
                              "want %u: phase %s must hold %s, and it needs 1 "
                              "to %u sources, not %u",
                              w, inputs->dst->desc.phase,
-                             dyti_kind_name(want->kind),
-                             DYTI_PLAN_MAX_SOURCES, want->source_count);
+                             dyti_kind_name(want->kind), DYTI_PLAN_MAX_SOURCES,
+                             want->source_count);
         }
         for (uint32_t s = 0; s < want->source_count; s++) {
             enum dyt_status st = check_source(inputs, want, &want->source[s]);

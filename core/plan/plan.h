@@ -21,11 +21,10 @@
 #include "layout/layout.h"
 
 #define DYTI_PLAN_MAX_SOURCES 2u
-#define DYTI_PLAN_VERSION 1u /* counts in the fingerprint */
+#define DYTI_PLAN_VERSION     1u /* counts in the fingerprint */
 
 /* All kinds but the gradient: between two updates it holds nothing. */
-#define DYTI_PLAN_KINDS_STATE                                                  \
-    ((1u << DYTI_KIND_COUNT) - 1u - (1u << DYTI_GRAD))
+#define DYTI_PLAN_KINDS_STATE ((1u << DYTI_KIND_COUNT) - 1u - (1u << DYTI_GRAD))
 
 struct dyti_plan_source {
     const struct dyti_layout *layout; /* borrowed; holds `kind` */
@@ -87,7 +86,7 @@ struct dyti_plan {
     struct dyti_plan_pair *pair; /* [pair_count], by dst_rank, src_rank; only
                                     pairs that share something */
     uint32_t pair_count;
-    uint32_t *pair_first;        /* [world_size + 1]: pairs with dst r */
+    uint32_t *pair_first;         /* [world_size + 1]: pairs with dst r */
     struct dyti_plan_rank *total; /* [world_size] */
     uint64_t fingerprint; /* of the inputs: equal on all ranks, whole or not */
 };

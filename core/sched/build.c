@@ -27,9 +27,9 @@ static uint64_t chunk_of(const struct dyti_schedule_options *options)
                                      : options->chunk_bytes;
 }
 
-uint64_t
-dyti_schedule_fingerprint(uint64_t plan_fingerprint, uint32_t world_size,
-                          const struct dyti_schedule_options *options)
+uint64_t dyti_schedule_fingerprint(uint64_t plan_fingerprint,
+                                   uint32_t world_size,
+                                   const struct dyti_schedule_options *options)
 {
     uint64_t state = DYTI_FINGERPRINT_SEED;
 
@@ -83,8 +83,8 @@ static enum dyt_status add_pair(struct builder *b,
                              .dst_rank = pair->dst_rank};
     struct dyti_step step = form;
     size_t first = b->spans.span_count;
-    enum dyt_status st = dyti_spans_add(&b->spans, b->plan, pair,
-                                        options->chunk_bytes);
+    enum dyt_status st =
+        dyti_spans_add(&b->spans, b->plan, pair, options->chunk_bytes);
 
     if (st == DYT_OK && b->spans.span_count > UINT32_MAX) {
         st = DYTI_FAIL(DYT_ERR_OVERFLOW, "%zu spans", b->spans.span_count);
@@ -220,10 +220,9 @@ static uint32_t next_power_of_two(uint32_t n)
     return p;
 }
 
-enum dyt_status
-dyti_schedule_build(const struct dyti_plan *plan, uint32_t rank,
-                    const struct dyti_schedule_options *options,
-                    struct dyti_schedule **out_schedule)
+enum dyt_status dyti_schedule_build(const struct dyti_plan *plan, uint32_t rank,
+                                    const struct dyti_schedule_options *options,
+                                    struct dyti_schedule **out_schedule)
 {
     struct builder b = {.plan = plan};
     struct dyti_schedule *s = NULL;
@@ -243,8 +242,8 @@ dyti_schedule_build(const struct dyti_plan *plan, uint32_t rank,
     s->options = *options;
     s->options.chunk_bytes = chunk_of(options);
     s->round_count = next_power_of_two(plan->world_size);
-    s->fingerprint = dyti_schedule_fingerprint(plan->fingerprint,
-                                               plan->world_size, options);
+    s->fingerprint =
+        dyti_schedule_fingerprint(plan->fingerprint, plan->world_size, options);
     st = add_rounds(&b);
     st = st != DYT_OK ? st : add_fence(&b);
     if (st != DYT_OK) {

@@ -56,9 +56,8 @@ void dyti_switch_cache_destroy(struct dyti_switch_cache *cache)
 static uint64_t key_of(const struct dyti_plan_inputs *inputs, uint32_t rank,
                        const struct dyti_schedule_options *options)
 {
-    uint64_t key = dyti_schedule_fingerprint(dyti_plan_fingerprint(inputs),
-                                             inputs->dst->desc.world_size,
-                                             options);
+    uint64_t key = dyti_schedule_fingerprint(
+        dyti_plan_fingerprint(inputs), inputs->dst->desc.world_size, options);
 
     key = dyti_fingerprint_u64(key, rank);
     key = dyti_fingerprint_u64(key, options->segment_bytes);
@@ -88,21 +87,20 @@ static enum dyt_status build(struct dyti_switch_cache *cache,
         free_entry(entry);
         return st;
     }
-    entry->both = (struct dyti_switch_plan){
-        .plan = entry->plan,
-        .schedule = entry->schedule,
-        .fingerprint = entry->schedule->fingerprint};
+    entry->both =
+        (struct dyti_switch_plan){.plan = entry->plan,
+                                  .schedule = entry->schedule,
+                                  .fingerprint = entry->schedule->fingerprint};
     cache->entry[cache->entry_count++] = entry;
     cache->builds++;
     *out_entry = entry;
     return DYT_OK;
 }
 
-enum dyt_status
-dyti_switch_cache_get(struct dyti_switch_cache *cache,
-                      const struct dyti_plan_inputs *inputs, uint32_t rank,
-                      const struct dyti_schedule_options *options,
-                      const struct dyti_switch_plan **out_plan)
+enum dyt_status dyti_switch_cache_get(
+    struct dyti_switch_cache *cache, const struct dyti_plan_inputs *inputs,
+    uint32_t rank, const struct dyti_schedule_options *options,
+    const struct dyti_switch_plan **out_plan)
 {
     uint64_t key = key_of(inputs, rank, options);
     struct entry *entry = NULL;

@@ -25,11 +25,10 @@ void dyti_switch_cache_destroy(struct dyti_switch_cache *cache);
  * inputs find what the old ones left.
  * @return what dyti_plan_build_rank and dyti_schedule_build return
  */
-enum dyt_status
-dyti_switch_cache_get(struct dyti_switch_cache *cache,
-                      const struct dyti_plan_inputs *inputs, uint32_t rank,
-                      const struct dyti_schedule_options *options,
-                      const struct dyti_switch_plan **out_plan);
+enum dyt_status dyti_switch_cache_get(
+    struct dyti_switch_cache *cache, const struct dyti_plan_inputs *inputs,
+    uint32_t rank, const struct dyti_schedule_options *options,
+    const struct dyti_switch_plan **out_plan);
 
 /* How often something was found / built since the cache was created. */
 void dyti_switch_cache_counts(const struct dyti_switch_cache *cache,

@@ -17,8 +17,8 @@
 
 #include "plan/plan.h"
 
-#define DYTI_SCHED_VERSION 1u /* counts in the fingerprint */
-#define DYTI_SPAN_DIMS 4u
+#define DYTI_SCHED_VERSION     1u /* counts in the fingerprint */
+#define DYTI_SPAN_DIMS         4u
 #define DYTI_SCHED_CHUNK_BYTES (4u << 20)
 
 enum dyti_step_kind {
@@ -51,15 +51,15 @@ struct dyti_span {
 };
 
 struct dyti_step {
-    uint8_t kind;   /* enum dyti_step_kind */
-    uint8_t side;   /* enum dyti_side */
-    uint32_t round; /* k; of FENCE the number of rounds */
+    uint8_t kind;                /* enum dyti_step_kind */
+    uint8_t side;                /* enum dyti_side */
+    uint32_t round;              /* k; of FENCE the number of rounds */
     uint32_t src_rank, dst_rank; /* COPY: one of them is the schedule's */
     uint32_t transfer_first, transfer_count; /* of the plan, that it serves */
     uint32_t span_first, span_count;
     uint64_t read_bytes, write_bytes;
-    uint64_t staging_offset; /* PACK, MOVE, UNPACK */
-    uint32_t wait_count;     /* steps that must end before it starts */
+    uint64_t staging_offset;         /* PACK, MOVE, UNPACK */
+    uint32_t wait_count;             /* steps that must end before it starts */
     uint32_t next_first, next_count; /* its followers, in schedule->next */
 };
 
@@ -81,8 +81,8 @@ struct dyti_schedule {
     uint32_t span_count;
     uint32_t *next; /* [next_total], step indices */
     uint32_t next_total;
-    uint32_t round_count;   /* next power of two >= world_size */
-    uint64_t staging_bytes; /* peak; 0: everything goes direct */
+    uint32_t round_count;             /* next power of two >= world_size */
+    uint64_t staging_bytes;           /* peak; 0: everything goes direct */
     uint64_t read_bytes, write_bytes; /* of all its steps */
     uint64_t fingerprint; /* of plan and options: equal on all ranks */
 };
@@ -96,10 +96,9 @@ struct dyti_schedule {
  *                              are not available; the text has both numbers
  * @return DYT_ERR_OVERFLOW, DYT_ERR_NOMEM
  */
-enum dyt_status
-dyti_schedule_build(const struct dyti_plan *plan, uint32_t rank,
-                    const struct dyti_schedule_options *options,
-                    struct dyti_schedule **out_schedule);
+enum dyt_status dyti_schedule_build(const struct dyti_plan *plan, uint32_t rank,
+                                    const struct dyti_schedule_options *options,
+                                    struct dyti_schedule **out_schedule);
 void dyti_schedule_destroy(struct dyti_schedule *schedule);
 
 /* Waits and followers agree, nothing waits for itself, one fence that all wait
@@ -107,9 +106,9 @@ void dyti_schedule_destroy(struct dyti_schedule *schedule);
 enum dyt_status dyti_schedule_check(const struct dyti_schedule *schedule);
 
 /* Fingerprint that a schedule of these inputs has.  O(1). */
-uint64_t
-dyti_schedule_fingerprint(uint64_t plan_fingerprint, uint32_t world_size,
-                          const struct dyti_schedule_options *options);
+uint64_t dyti_schedule_fingerprint(uint64_t plan_fingerprint,
+                                   uint32_t world_size,
+                                   const struct dyti_schedule_options *options);
 
 const char *dyti_step_kind_name(enum dyti_step_kind kind);
 

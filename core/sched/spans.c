@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LAST (DYTI_SPAN_DIMS - 1u)
+#define LAST           (DYTI_SPAN_DIMS - 1u)
 #define SPLIT_ELEMENTS 64 /* borders of a dense run that is cut */
 
 void dyti_spans_fini(struct dyti_span_list *list)
@@ -218,8 +218,8 @@ static enum dyt_status add_pieces(struct dyti_span_list *list,
     while (axis < LAST && span->size[axis] == 1) {
         axis++;
     }
-    step = dyti_span_elements(span) / (uint64_t)span->size[axis] *
-           dst_bytes(span);
+    step =
+        dyti_span_elements(span) / (uint64_t)span->size[axis] * dst_bytes(span);
     if (step > chunk_bytes && axis < LAST) {
         most = 1;
     } else {

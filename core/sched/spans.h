@@ -11,7 +11,7 @@ struct dyti_span_list {
     size_t span_count, span_cap;
     struct dyti_span_range {
         uint32_t transfer_first, transfer_last;
-    } *of;
+    } * of;
     size_t of_cap;
 };
 

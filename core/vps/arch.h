@@ -26,9 +26,9 @@ enum dyti_rope_kind {
 struct dyti_rope {
     enum dyti_rope_kind kind;
     double theta;
-    double factor;                /* LINEAR, LLAMA3 */
-    double low_freq, high_freq;   /* LLAMA3: low/high_freq_factor */
-    int64_t original_max;         /* LLAMA3: original_max_position_embeddings */
+    double factor;              /* LINEAR, LLAMA3 */
+    double low_freq, high_freq; /* LLAMA3: low/high_freq_factor */
+    int64_t original_max;       /* LLAMA3: original_max_position_embeddings */
 };
 
 struct dyti_arch {
@@ -44,9 +44,9 @@ struct dyti_arch {
     double rms_eps;
     double init_std; /* initializer_range */
     struct dyti_rope rope;
-    bool tied;      /* lm_head is embed_tokens */
-    bool qkv_bias;  /* bias on q, k, v */
-    bool qk_norm;   /* RMSNorm over head_dim of q and k, before rope */
+    bool tied;             /* lm_head is embed_tokens */
+    bool qkv_bias;         /* bias on q, k, v */
+    bool qk_norm;          /* RMSNorm over head_dim of q and k, before rope */
     enum dyti_dtype dtype; /* of the file */
 };
 

@@ -100,13 +100,14 @@ static uint32_t layer_tensors(const struct dyti_arch *arch)
 static enum dyt_status count_tensors(const struct dyti_arch *arch,
                                      uint32_t *out_count)
 {
-    uint64_t count = (uint64_t)arch->layers * layer_tensors(arch) + 2 +
-                     (arch->tied ? 0 : 1);
+    uint64_t count =
+        (uint64_t)arch->layers * layer_tensors(arch) + 2 + (arch->tied ? 0 : 1);
 
     if (count > UINT32_MAX / 2) {
-        return DYTI_FAIL(DYT_ERR_OVERFLOW, "num_hidden_layers %lld: the model "
-                         "has %llu tensors", (long long)arch->layers,
-                         (unsigned long long)count);
+        return DYTI_FAIL(DYT_ERR_OVERFLOW,
+                         "num_hidden_layers %lld: the model "
+                         "has %llu tensors",
+                         (long long)arch->layers, (unsigned long long)count);
     }
     *out_count = (uint32_t)count;
     return DYT_OK;
@@ -181,14 +182,13 @@ static enum dyt_status check_total(const struct dyti_model *model)
 /* Field by field: padding bytes of the struct must not count. */
 static uint64_t fingerprint_arch(const struct dyti_arch *a)
 {
-    const int64_t whole[] = {a->family,   a->vocab,    a->hidden,
-                             a->layers,   a->q_heads,  a->kv_heads,
-                             a->head_dim, a->ffn,      a->max_positions,
-                             a->tied,     a->qkv_bias, a->qk_norm,
+    const int64_t whole[] = {a->family,   a->vocab,     a->hidden,
+                             a->layers,   a->q_heads,   a->kv_heads,
+                             a->head_dim, a->ffn,       a->max_positions,
+                             a->tied,     a->qkv_bias,  a->qk_norm,
                              a->dtype,    a->rope.kind, a->rope.original_max};
-    const double real[] = {a->rms_eps,     a->init_std,       a->rope.theta,
-                           a->rope.factor, a->rope.low_freq,
-                           a->rope.high_freq};
+    const double real[] = {a->rms_eps,     a->init_std,      a->rope.theta,
+                           a->rope.factor, a->rope.low_freq, a->rope.high_freq};
     uint64_t state = DYTI_FINGERPRINT_SEED;
 
     for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++) {

@@ -7,10 +7,12 @@
 
 /* vocab hidden layers q_heads kv_heads head_dim ffn */
 #define DYT_ARCH(fam, v, h, l, q, k, d, f, ...)                                \
-    {.family = (fam), .vocab = (v), .hidden = (h), .layers = (l),              \
-     .q_heads = (q), .kv_heads = (k), .head_dim = (d), .ffn = (f),             \
-     .max_positions = 64, .rms_eps = 1e-5, .init_std = 0.02,                   \
-     .rope = {.theta = 10000.0}, __VA_ARGS__}
+    {                                                                          \
+        .family = (fam), .vocab = (v), .hidden = (h), .layers = (l),           \
+        .q_heads = (q), .kv_heads = (k), .head_dim = (d), .ffn = (f),          \
+        .max_positions = 64, .rms_eps = 1e-5, .init_std = 0.02,                \
+        .rope = {.theta = 10000.0}, __VA_ARGS__                                \
+    }
 
 /* clang-format off */
 #define DYT_ARCH_TINY_9_3 DYT_ARCH(DYTI_LLAMA, 50, 12, 3, 9, 3, 2, 25, .tied = true)

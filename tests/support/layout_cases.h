@@ -64,8 +64,7 @@ static inline void dyt_case_layout(uint64_t seed, uint64_t trial,
     left = world / d->tp;
     left = left < (uint64_t)arch->layers ? left : (uint64_t)arch->layers;
     d->pp = 1 + (uint32_t)dyt_case_pick(seed, trial, 22, left);
-    d->dp = 1 + (uint32_t)dyt_case_pick(seed, trial, 23,
-                                        world / d->tp / d->pp);
+    d->dp = 1 + (uint32_t)dyt_case_pick(seed, trial, 23, world / d->tp / d->pp);
     d->zero = (uint32_t)dyt_case_pick(seed, trial, 24, 2);
     for (uint32_t r = 0; r < world; r++) { /* a random permutation */
         uint32_t at = (uint32_t)dyt_case_pick(seed, trial, 30 + r, r + 1);

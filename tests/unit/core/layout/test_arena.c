@@ -39,8 +39,8 @@ static void regions_are_aligned_and_apart(void **state)
         for (int slot = 0; slot < DYTI_ARENA_SLOT_COUNT; slot++) {
             for (int kind = 0; kind < DYTI_KIND_COUNT; kind++) {
                 if (map.bytes[slot][kind] > 0) {
-                    assert_int_equal(0, map.offset[slot][kind] %
-                                            DYTI_ARENA_ALIGN);
+                    assert_int_equal(0,
+                                     map.offset[slot][kind] % DYTI_ARENA_ALIGN);
                     assert_true(map.offset[slot][kind] >= end);
                     assert_true(map.offset[slot][kind] <
                                 end + DYTI_ARENA_ALIGN);

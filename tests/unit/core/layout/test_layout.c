@@ -67,8 +67,8 @@ static void members_are_ordered_pp_dp_tp(void **state)
         assert_int_equal(m % 2, p->tp_rank);
         assert_int_equal(m / 2 % 2, p->dp_rank);
         assert_int_equal(m / 4, p->pp_rank);
-        assert_int_equal(7 - m, dyti_layout_rank(layout, p->tp_rank,
-                                                 p->pp_rank, p->dp_rank));
+        assert_int_equal(7 - m, dyti_layout_rank(layout, p->tp_rank, p->pp_rank,
+                                                 p->dp_rank));
     }
     assert_false(layout->view[8].part.member);
     assert_int_equal(0, layout->view[8].shard_count);

@@ -170,10 +170,9 @@ static void assert_follows(const struct dyti_layout *layout, uint32_t rank,
     const struct dyti_shard *a = shard_of(layout, rank, slot);
     const struct dyti_shard *b = shard_of(layout, rank, next);
 
-    assert_int_equal(a->offset +
-                         (uint64_t)((a->box.hi[0] - a->box.lo[0]) *
-                                    a->stride[0]),
-                     b->offset);
+    assert_int_equal(
+        a->offset + (uint64_t)((a->box.hi[0] - a->box.lo[0]) * a->stride[0]),
+        b->offset);
 }
 
 static void fused_matrices_have_no_gap_and_others_are_aligned(void **state)
@@ -193,8 +192,7 @@ static void fused_matrices_have_no_gap_and_others_are_aligned(void **state)
             assert_follows(layout, r, DYTI_SLOT_K_BIAS, DYTI_SLOT_V_BIAS);
             assert_follows(layout, r, DYTI_SLOT_GATE, DYTI_SLOT_UP);
             for (uint32_t i = 0; i < view->kind_first[1]; i++) {
-                enum dyti_slot slot =
-                    model->tensor[view->shard[i].tensor].slot;
+                enum dyti_slot slot = model->tensor[view->shard[i].tensor].slot;
 
                 if (slot != DYTI_SLOT_K && slot != DYTI_SLOT_V &&
                     slot != DYTI_SLOT_K_BIAS && slot != DYTI_SLOT_V_BIAS &&
@@ -275,10 +273,9 @@ static void segments_are_cut_each_by_its_rule(void **state)
         for (uint32_t r = 0; r < 4; r++) {
             const struct dyti_view *view = &layout->view[r];
             const struct dyti_part *p = &view->part;
-            const int64_t want[3][2] = {
-                {2 * p->q_lo, 2 * p->q_hi},
-                {18 + 2 * p->kv_lo, 18 + 2 * p->kv_hi},
-                {24 + 2 * p->kv_lo, 24 + 2 * p->kv_hi}};
+            const int64_t want[3][2] = {{2 * p->q_lo, 2 * p->q_hi},
+                                        {18 + 2 * p->kv_lo, 18 + 2 * p->kv_hi},
+                                        {24 + 2 * p->kv_lo, 24 + 2 * p->kv_hi}};
             uint64_t at = 0;
 
             assert_int_equal(3, view->kind_first[1]);
@@ -288,8 +285,8 @@ static void segments_are_cut_each_by_its_rule(void **state)
                 assert_int_equal(want[s][0], shard->box.lo[axis]);
                 assert_int_equal(want[s][1], shard->box.hi[axis]);
                 assert_int_equal(at * 4, shard->offset);
-                at += (uint64_t)(want[s][1] - want[s][0]) *
-                      (axis == 0 ? 5u : 1u);
+                at +=
+                    (uint64_t)(want[s][1] - want[s][0]) * (axis == 0 ? 5u : 1u);
             }
         }
         dyti_layout_destroy(layout);

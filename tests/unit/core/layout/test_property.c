@@ -4,7 +4,7 @@
 #include "layout_cases.h"
 
 #define TRIALS 120u
-#define SEED 20240501u
+#define SEED   20240501u
 
 /* How many ranks must hold an element, said in another way than the layout
  * does: ask each member's heads, rows and layers. */
@@ -27,8 +27,8 @@ static uint32_t want_holders(const struct dyti_layout *layout,
             holds = true;
             break;
         case DYTI_CUT_Q_HEADS:
-            holds = x / a->head_dim >= next_q &&
-                    x / a->head_dim < next_q + heads;
+            holds =
+                x / a->head_dim >= next_q && x / a->head_dim < next_q + heads;
             break;
         case DYTI_CUT_KV_HEADS:
             for (int64_t q = next_q; q < next_q + heads; q++) {
@@ -68,17 +68,16 @@ static void check_kind(const struct dyti_layout *layout, enum dyti_kind kind)
         unsigned char *used = calloc(view->region_bytes[kind] + 1, 1);
 
         assert_non_null(used);
-        for (uint32_t i = view->kind_first[kind]; i < view->kind_first[kind + 1];
-             i++) {
+        for (uint32_t i = view->kind_first[kind];
+             i < view->kind_first[kind + 1]; i++) {
             const struct dyti_shard *s = &view->shard[i];
             const struct dyti_tensor *t = &model->tensor[s->tensor];
             int64_t at[DYT_MAX_DIMS];
 
             assert_int_equal(kind, s->kind);
-            assert_true(i == view->kind_first[kind] ||
-                        s[-1].tensor < s->tensor ||
-                        (s[-1].tensor == s->tensor &&
-                         s[-1].offset < s->offset));
+            assert_true(
+                i == view->kind_first[kind] || s[-1].tensor < s->tensor ||
+                (s[-1].tensor == s->tensor && s[-1].offset < s->offset));
             memcpy(at, s->box.lo, sizeof(at));
             do {
                 uint64_t byte = dyt_case_offset(s, at);
@@ -102,8 +101,8 @@ static void check_kind(const struct dyti_layout *layout, enum dyti_kind kind)
             uint32_t got = count[first[i] + dyt_case_index(t, at)];
 
             if (want != got) {
-                fail_msg("%s %s: %u holders, want %u",
-                         dyti_kind_name(kind), t->name, got, want);
+                fail_msg("%s %s: %u holders, want %u", dyti_kind_name(kind),
+                         t->name, got, want);
             }
         } while (dyt_case_next(&whole, at));
     }

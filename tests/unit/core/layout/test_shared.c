@@ -3,7 +3,7 @@
 #include "layout_cases.h"
 
 #define TRIALS 60u
-#define SEED 77u
+#define SEED   77u
 
 /* Ranks of the same dp whose param shards hold the element, ascending. */
 static uint32_t holders_of(const struct dyti_layout *layout, uint32_t tensor,
@@ -35,8 +35,8 @@ static uint32_t holders_of(const struct dyti_layout *layout, uint32_t tensor,
 }
 
 /* The part whose flat range has the element, NULL if none. */
-static const struct dyti_shared_part *
-part_of(const struct dyti_shared_part *part, size_t count, uint64_t flat)
+static const struct dyti_shared_part *part_of(
+    const struct dyti_shared_part *part, size_t count, uint64_t flat)
 {
     for (size_t i = 0; i < count; i++) {
         if (flat >= part[i].flat_lo && flat < part[i].flat_hi) {
@@ -68,8 +68,8 @@ static void check_rank(const struct dyti_layout *layout, uint32_t rank)
         memcpy(at, s->box.lo, sizeof(at));
         do {
             uint32_t holder[DYT_CASE_RANKS];
-            uint32_t want = holders_of(layout, s->tensor, at,
-                                       view->part.dp_rank, holder);
+            uint32_t want =
+                holders_of(layout, s->tensor, at, view->part.dp_rank, holder);
             const struct dyti_shared_part *p =
                 part_of(part, count, dyt_case_offset(s, at) / 4);
 
@@ -79,8 +79,7 @@ static void check_rank(const struct dyti_layout *layout, uint32_t rank)
                 assert_int_equal(s->tensor, p->tensor);
                 assert_int_equal(want, p->holder_count);
                 assert_int_equal(holder[0], p->first_holder);
-                assert_memory_equal(holder, p->holder,
-                                    want * sizeof(*holder));
+                assert_memory_equal(holder, p->holder, want * sizeof(*holder));
                 for (uint32_t d = 0; d < s->box.ndim; d++) {
                     assert_true(at[d] >= p->box.lo[d] && at[d] < p->box.hi[d]);
                 }
@@ -101,8 +100,8 @@ static void shared_parts_equal_counting(void **state)
         struct dyti_layout *layout = NULL;
 
         dyt_case_layout(SEED, trial, &arch,
-                        1 + (uint32_t)dyt_case_pick(SEED, trial, 0, 9),
-                        "train", &desc);
+                        1 + (uint32_t)dyt_case_pick(SEED, trial, 0, 9), "train",
+                        &desc);
         assert_ok(dyti_model_build(&arch, &model));
         assert_ok(dyti_layout_build(model, &desc.desc, &layout));
         for (uint32_t r = 0; r < desc.desc.world_size; r++) {

@@ -81,8 +81,8 @@ static void join_makes_a_box_or_nothing(void **state)
 
         assert_int_equal(w[1] != 0, dyti_boxes_join(&a, &b));
         if (w[1] != 0) {
-            assert_true(a.lo[0] == w[0] && a.hi[0] == w[1] &&
-                        a.lo[1] == w[2] && a.hi[1] == w[3]);
+            assert_true(a.lo[0] == w[0] && a.hi[0] == w[1] && a.lo[1] == w[2] &&
+                        a.hi[1] == w[3]);
         } else {
             assert_true(a.hi[0] == p[1] && a.hi[1] == p[3]);
         }

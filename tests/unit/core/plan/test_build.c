@@ -89,8 +89,8 @@ static void replicas_share_the_sending(void **state)
     uint64_t all = dyti_model_elements(model) * 4 * 4;
 
     (void)state;
-    assert_int_equal(all, plan->total[0].send_bytes +
-                              plan->total[1].send_bytes);
+    assert_int_equal(all,
+                     plan->total[0].send_bytes + plan->total[1].send_bytes);
     assert_int_equal(plan->total[0].send_bytes, plan->total[1].send_bytes);
     dyti_plan_destroy(plan);
     dyti_layout_destroy(a);

@@ -140,14 +140,14 @@ static void inputs_that_make_no_sense_are_refused(void **state)
     assert_ok(to_train(&p, &good));
 
     bad = good; /* a narrower source */
-    bad.want[0].source[0] = (struct dyti_plan_source){
-        p.rollout, DYTI_ARENA_ROLLOUT, DYTI_PARAM};
+    bad.want[0].source[0] =
+        (struct dyti_plan_source){p.rollout, DYTI_ARENA_ROLLOUT, DYTI_PARAM};
     assert_status(DYT_ERR_INVALID, dyti_plan_build(&bad, &plan));
     assert_error_has("param as bf16 cannot be the source of param as f32");
 
     bad = good; /* a kind that is not held there */
-    bad.want[0].source[0] = (struct dyti_plan_source){
-        p.rollout, DYTI_ARENA_ROLLOUT, DYTI_MASTER};
+    bad.want[0].source[0] =
+        (struct dyti_plan_source){p.rollout, DYTI_ARENA_ROLLOUT, DYTI_MASTER};
     assert_status(DYT_ERR_INVALID, dyti_plan_build(&bad, &plan));
     assert_error_has("phase rollout does not hold master");
 
@@ -180,8 +180,8 @@ static void other_models_and_worlds_are_refused(void **state)
         assert_ok(dyti_model_build(i == 0 ? &other : &same, &model));
         assert_ok(dyti_layout_build(model, &desc, &layout));
         assert_status(DYT_ERR_LAYOUT,
-                      dyti_plan_inputs_init(layout, DYTI_ARENA_ROLLOUT,
-                                            p.train, DYTI_ARENA_TRAIN,
+                      dyti_plan_inputs_init(layout, DYTI_ARENA_ROLLOUT, p.train,
+                                            DYTI_ARENA_TRAIN,
                                             DYTI_PLAN_KINDS_STATE, &in));
         assert_error_has(i == 0 ? "different models"
                                 : "worlds of 5 and 4 ranks");

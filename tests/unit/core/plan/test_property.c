@@ -4,7 +4,7 @@
 #include "plan_cases.h"
 
 #define TRIALS 100u
-#define SEED 4242u
+#define SEED   4242u
 
 /* Carry out one transfer, element by element. */
 static void move(const struct dyti_plan *plan, const struct dyti_transfer *t,
@@ -53,8 +53,8 @@ static void check_keep(const struct dyti_plan *plan)
             uint64_t count = 0;
 
             if (view->shard[k].tensor == t->tensor) {
-                assert_ok(dyt_box_intersect(&view->shard[k].box, &t->box,
-                                            &both));
+                assert_ok(
+                    dyt_box_intersect(&view->shard[k].box, &t->box, &both));
                 assert_ok(dyt_box_count(&both, &count));
                 assert_int_equal(0, count);
             }

@@ -40,8 +40,7 @@ static void the_second_time_is_found(void **state)
     options.segment_bytes = 2; /* a refusal leaves nothing behind */
     options.cap_bytes = 1;
     assert_status(DYT_ERR_UNSUPPORTED,
-                  dyti_switch_cache_get(cache, &again.inputs, 1, &options,
-                                        &c));
+                  dyti_switch_cache_get(cache, &again.inputs, 1, &options, &c));
     assert_ptr_equal(a, c);
     dyti_switch_cache_counts(cache, &hits, &builds);
     assert_int_equal(2, builds);

@@ -6,7 +6,7 @@
 #include "sched/sched.h"
 
 #define TRIALS 100u
-#define SEED 991u
+#define SEED   991u
 
 /* One strided copy, element by element, on arrays of ids. */
 static void run_span(const struct dyti_span *s, uint32_t src_rank,
@@ -17,9 +17,7 @@ static void run_span(const struct dyti_span *s, uint32_t src_rank,
     int64_t src_bytes = dyti_dtype_bytes((enum dyti_dtype)s->src_dtype);
     int64_t dst_bytes = dyti_dtype_bytes((enum dyti_dtype)s->dst_dtype);
     const struct dyt_box box = {
-        DYTI_SPAN_DIMS,
-        {0},
-        {s->size[0], s->size[1], s->size[2], s->size[3]}};
+        DYTI_SPAN_DIMS, {0}, {s->size[0], s->size[1], s->size[2], s->size[3]}};
     int64_t at[DYT_MAX_DIMS] = {0};
 
     do {
@@ -52,8 +50,8 @@ static void run_step(const struct dyti_schedule *s, uint32_t index,
     assert_int_equal(s->rank, step->side == DYTI_SIDE_PULL ? step->dst_rank
                                                            : step->src_rank);
     for (uint32_t i = 0; i < step->span_count; i++) {
-        run_span(&s->span[step->span_first + i], step->src_rank,
-                 step->dst_rank, m);
+        run_span(&s->span[step->span_first + i], step->src_rank, step->dst_rank,
+                 m);
     }
 }
 
@@ -109,8 +107,8 @@ static void check_schedule(const struct dyti_schedule *s,
     }
     for (uint32_t i = 0; i < s->step_count; i++) {
         const struct dyti_step *step = &s->step[i];
-        uint64_t most = s->options.chunk_bytes < 256 ? 256
-                                                     : s->options.chunk_bytes;
+        uint64_t most =
+            s->options.chunk_bytes < 256 ? 256 : s->options.chunk_bytes;
 
         assert_true(step->round >= round); /* in order of rounds */
         round = step->round;

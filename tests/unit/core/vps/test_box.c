@@ -21,12 +21,10 @@ static void intersect_examples(void **state)
 
     (void)state;
     for (size_t i = 0; i < DYT_TEST_COUNT(row); i++) {
-        struct dyt_box a = {2,
-                            {row[i].a[0], row[i].a[2]},
-                            {row[i].a[1], row[i].a[3]}};
-        struct dyt_box b = {2,
-                            {row[i].b[0], row[i].b[2]},
-                            {row[i].b[1], row[i].b[3]}};
+        struct dyt_box a = {
+            2, {row[i].a[0], row[i].a[2]}, {row[i].a[1], row[i].a[3]}};
+        struct dyt_box b = {
+            2, {row[i].b[0], row[i].b[2]}, {row[i].b[1], row[i].b[3]}};
         struct dyt_box both;
         uint64_t count = 99;
 

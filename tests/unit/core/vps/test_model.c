@@ -66,9 +66,8 @@ static void catalogue_has_the_stated_order(void **state)
         "model.norm.weight",
         "lm_head.weight",
     };
-    const struct dyti_arch arch =
-        DYT_ARCH(DYTI_LLAMA, 5, 4, 1, 2, 1, 2, 3, .qkv_bias = true,
-                 .qk_norm = true);
+    const struct dyti_arch arch = DYT_ARCH(DYTI_LLAMA, 5, 4, 1, 2, 1, 2, 3,
+                                           .qkv_bias = true, .qk_norm = true);
     struct dyti_model *model = build(&arch);
 
     (void)state;
