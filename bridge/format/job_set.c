@@ -172,7 +172,7 @@ enum dyt_status dyti_reader_set(struct dyti_job_reader *reader,
     while (key[0] != '\0' && key[strlen(key) - 1] == ' ') {
         key[strlen(key) - 1] = '\0';
     }
-    st = set_key(reader, key, equals + 1);
+    st = set_key(reader, key, equals + 1 + strspn(equals + 1, " "));
     free(key);
     return st;
 }

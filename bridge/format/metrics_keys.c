@@ -1,0 +1,132 @@
+/* The table of metrics, and its page. */
+#include "format/metrics_keys.h"
+#include "format/metrics.h"
+
+#include "base/banned.h"
+
+static const struct {
+    const char *key, *unit, *help;
+} keys[] = {
+    {"step", "", "rollout + train steps done, from 1"},
+    {"reward/mean", "", "of the step's samples"},
+    {"reward/std", "", "standard deviation of the step's samples"},
+    {"reward/*", "",
+     "mean of a reward function, by its name; of a command's "
+     "components as NAME/COMPONENT; `overlong`: the penalty"},
+    {"reward_metric/*", "", "mean of what a reward command reports besides"},
+    {"reward_dropped", "samples", "dropped because a command said null"},
+    {"frac_reward_zero_std", "", "share of groups whose rewards are all equal"},
+    {"resampled_batches", "", "extra rollouts for groups without a spread"},
+    {"prompts/dropped", "prompts", "left out as too long"},
+    {"prompts/truncated", "prompts", "cut on the left as too long"},
+    {"completions/mean_length", "tokens", "of the step's completions"},
+    {"completions/min_length", "tokens", "shortest"},
+    {"completions/max_length", "tokens", "longest"},
+    {"completions/clipped_ratio", "",
+     "share that was cut at max_response_tokens"},
+    {"loss", "", "of the policy, mean over the step's updates"},
+    {"entropy", "nats", "mean per token, in the trainer"},
+    {"kl", "nats", "mean per token to the reference policy"},
+    {"clip_frac/low", "", "share of tokens clipped below"},
+    {"clip_frac/high", "", "share of tokens clipped above"},
+    {"ratio/max", "", "largest ratio of current to old policy"},
+    {"grad_norm", "", "before clipping, mean over the step's updates"},
+    {"lr", "", "of the last update"},
+    {"advantage/mean", "", "of the step's samples"},
+    {"advantage/std", "", "of the step's samples"},
+    {"mismatch/logprob_abs_mean", "nats",
+     "mean |difference| of rollout's and trainer's log-probabilities"},
+    {"mismatch/logprob_abs_max", "nats", "largest such difference"},
+    {"mismatch/rollout_kl", "nats", "mean KL from rollout to trainer"},
+    {"mismatch/ess", "",
+     "effective sample size of the importance weights, "
+     "as a share"},
+    {"mismatch/truncated", "", "share of importance weights that were cut"},
+    {"mismatch/masked", "", "share of tokens left out by their weight"},
+    {"version", "", "committed updates in the weights after the step"},
+    {"staleness/mean", "updates", "of the tokens that were trained on"},
+    {"staleness/max", "updates", "of the tokens that were trained on"},
+    {"time/step", "s", "whole step"},
+    {"time/rollout", "s", "generation"},
+    {"time/score", "s", "rewards that generation did not hide"},
+    {"time/train", "s", "training"},
+    {"time/switch_to_train", "s", "pause order to last resume"},
+    {"time/switch_to_rollout", "s", "pause order to last resume"},
+    {"time/refit", "s", "last optimizer step to the first new token"},
+    {"time/refit/pause", "s", "part of it"},
+    {"time/refit/residency", "s", "part of it"},
+    {"time/refit/plan", "s", "part of it"},
+    {"time/refit/transfer", "s", "part of it"},
+    {"time/refit/verify", "s", "part of it"},
+    {"time/refit/commit", "s", "part of it"},
+    {"time/refit/post", "s", "part of it"},
+    {"time/refit/resume", "s", "part of it"},
+    {"time/refit/first_token", "s", "part of it"},
+    {"time/eval", "s", "evaluation"},
+    {"time/checkpoint", "s", "writing a checkpoint"},
+    {"tokens_per_second/rollout", "1/s", "sampled tokens over time/rollout"},
+    {"tokens_per_second/train", "1/s",
+     "prompt and sampled tokens over "
+     "time/train"},
+    {"switch/bytes_to_train", "bytes", "read and written, halved"},
+    {"switch/bytes_to_rollout", "bytes", "read and written, halved"},
+    {"memory/peak_bytes", "bytes", "largest of any rank"},
+    {"memory/resident_bytes", "bytes", "sum over ranks"},
+    {"memory/kv_bytes", "bytes",
+     "KV cache in use at the most, largest of any "
+     "rank"},
+    {"memory/*", "bytes", "by owner, largest of any rank"},
+    {"eval/reward", "", "mean of the held-out rows"},
+    {"eval/exact_match", "", "share of held-out answers that are all right"},
+    {"eval/samples", "samples", "judged"},
+    {"eval/mean_length", "tokens", "of the answers"},
+    {"eval/*", "", "mean of a reward function, by its name"},
+};
+
+static bool matches(const char *pattern, const char *key)
+{
+    size_t bytes = strcspn(pattern, "*");
+
+    if (pattern[bytes] == '\0') {
+        return strcmp(pattern, key) == 0;
+    }
+    return strncmp(pattern, key, bytes) == 0 && key[bytes] != '\0';
+}
+
+bool dyti_metrics_known(const char *key)
+{
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        if (matches(keys[i].key, key)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void dyti_metrics_write_docs(FILE *out)
+{
+    fputs("# What a run writes\n\n"
+          "Made from the table in `bridge/format/metrics_keys.c`; a test keeps "
+          "this page equal to it.\n\n"
+          "A run writes into `runs/NAME/`:\n\n"
+          "- `metrics.jsonl`: one JSON object a line, one line a step, with "
+          "the keys below that apply. A number that is not finite is null.\n"
+          "- `completions.jsonl`: every `metrics.completions_every` steps, one "
+          "line a sample: `step`, `eval`, `group`, `sample`, `prompt`, `text`, "
+          "`ids`, `reward`, `dropped`, `advantage`, `finish_reason`, "
+          "`versions` (which version sampled `count` tokens from `first` "
+          "on).\n"
+          "- `summary.json`: `name`, `end` (steps, reward, seconds, "
+          "interrupted or error), `steps`, `seconds`, `reward_first` and "
+          "`reward_last` (mean of the first and last five steps), "
+          "`exact_match`, `switch_count`, `switch_seconds_median`, "
+          "`switch_seconds_worst`, `switch_bytes`, `switch_ratio` (bandwidth "
+          "over memcpy), `refit_seconds_median`, `logprob_gap_max`; null where "
+          "not measured.\n\n"
+          "| key | unit | meaning |\n|---|---|---|\n",
+          out);
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        fprintf(out, "| `%s` | %s | %s |\n", keys[i].key, keys[i].unit,
+                keys[i].help);
+    }
+}
