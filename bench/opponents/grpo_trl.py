@@ -1,0 +1,72 @@
+"""Seconds of one GRPO step of TRL's GRPOTrainer on the CPU: 4 prompts, 8
+completions each, 64 tokens, fp32, with its default gradient checkpointing."""
+
+import os
+import tempfile
+import time
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import torch
+from common import SEED, THREADS, arguments, emit
+from datasets import Dataset
+from transformers import (AutoModelForCausalLM, AutoTokenizer,
+                          TrainerCallback)
+from trl import GRPOConfig, GRPOTrainer
+
+PROMPTS, SAMPLES, TOKENS = 4, 8, 64
+
+
+def reward(completions, **_):
+    """Share of the letter e: cheap, and different between samples."""
+    return [text.count("e") / max(1, len(text)) for text in completions]
+
+
+class Clock(TrainerCallback):
+    """Notes when training began and when each step ended."""
+
+    def __init__(self):
+        self.marks = []
+
+    def on_train_begin(self, *_args, **_kwargs):
+        self.marks.append(time.perf_counter())
+
+    def on_step_end(self, *_args, **_kwargs):
+        self.marks.append(time.perf_counter())
+
+
+def main():
+    args = arguments(__doc__, beta=0.04, checkpointing=1)
+    torch.set_num_threads(THREADS)
+    steps = args.runs + 1  # the first one warms up
+    tok = AutoTokenizer.from_pretrained(args.model)
+    model = AutoModelForCausalLM.from_pretrained(args.model,
+                                                 dtype=torch.float32)
+    if args.beta > 0:  # TRL loads the reference model from this path
+        model.config._name_or_path = args.model
+    data = Dataset.from_dict({"prompt": [
+        f"Tell me about the number {i} and its properties, in short."
+        for i in range(PROMPTS * steps)]})
+    clock = Clock()
+    with tempfile.TemporaryDirectory() as out:
+        config = GRPOConfig(
+            output_dir=out, use_cpu=True, bf16=False, fp16=False,
+            report_to="none", per_device_train_batch_size=PROMPTS * SAMPLES,
+            gradient_accumulation_steps=1, num_generations=SAMPLES,
+            max_completion_length=TOKENS, temperature=1.0, beta=args.beta,
+            learning_rate=1e-6, max_steps=steps, logging_steps=steps,
+            save_strategy="no", seed=SEED, disable_tqdm=True,
+            gradient_checkpointing=bool(args.checkpointing),
+            generation_kwargs={"min_new_tokens": TOKENS},
+            dataloader_pin_memory=False)
+        GRPOTrainer(model=model, reward_funcs=reward, args=config,
+                    train_dataset=data, processing_class=tok,
+                    callbacks=[clock]).train()
+    seconds = [b - a for a, b in zip(clock.marks, clock.marks[1:])][1:]
+    emit("grpo_step", f"fp32/4x8x64/kl={args.beta:g}", "trl", seconds, "s",
+         checkpointing=bool(args.checkpointing))
+
+
+if __name__ == "__main__":
+    main()
