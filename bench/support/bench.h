@@ -1,0 +1,55 @@
+/* What benchmark programs share: their options, their one record per figure.
+ *
+ *   int main(int argc, char **argv)
+ *   {
+ *       struct bench bench;
+ *
+ *       if (!bench_open(&bench, "switch", argc, argv)) {
+ *           return bench.exit_code;
+ *       }
+ *       bench_record(&bench, "smollm2", ours, "memcpy", theirs, 0.8, "GB/s");
+ *       return bench_close(&bench);
+ *   }
+ */
+#ifndef DYT_BENCH_H
+#define DYT_BENCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct bench {
+    const char *name;
+    const char *opponents; /* folder of --opponents, or NULL */
+    const char *model;     /* --model: a Hugging Face directory, or NULL */
+    bool quick;            /* --quick: does it run at all? */
+    FILE *json;            /* --json, or NULL */
+    uint32_t records;
+    int exit_code;
+};
+
+/* Read the options.  false: nothing is left to do (--help, a wrong option);
+ * return bench->exit_code. */
+bool bench_open(struct bench *bench, const char *name, int argc, char **argv);
+
+/* One figure beside that of an opponent measured in the same run; printed, and
+ * written as one JSON line.
+ *   opponent   NULL: nobody to compare with
+ *   goal       the ratio to reach; 0 = none
+ *   unit       "s", "ms", "us", "ns": less is better; else more is
+ * ratio > 1 means ours is better. */
+void bench_record(struct bench *bench, const char *case_name, double ours,
+                  const char *opponent, double theirs, double goal,
+                  const char *unit);
+
+/* Closes the file.  0, or 1 where no record was made or a write failed. */
+int bench_close(struct bench *bench);
+
+/* ---- measuring ---------------------------------------------------------- */
+
+double bench_seconds(void); /* monotonic */
+
+/* Sorts `value` and returns the middle one (of two, their mean). */
+double bench_median(double *value, uint32_t count);
+
+#endif /* DYT_BENCH_H */
