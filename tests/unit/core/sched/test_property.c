@@ -1,42 +1,10 @@
 /* Random switches: executing the spans of all ranks in any order that the
  * waits allow gives exactly the destination layout, pulled or pushed, in small
  * chunks or large ones. */
-#include "plan_cases.h"
-
-#include "sched/sched.h"
+#include "span_cases.h"
 
 #define TRIALS 100u
 #define SEED   991u
-
-/* One strided copy, element by element, on arrays of ids. */
-static void run_span(const struct dyti_span *s, uint32_t src_rank,
-                     uint32_t dst_rank, struct dyt_case_memory *m)
-{
-    const uint32_t *from = m->region[s->src_slot][s->src_kind][src_rank];
-    uint32_t *to = m->region[s->dst_slot][s->dst_kind][dst_rank];
-    int64_t src_bytes = dyti_dtype_bytes((enum dyti_dtype)s->src_dtype);
-    int64_t dst_bytes = dyti_dtype_bytes((enum dyti_dtype)s->dst_dtype);
-    const struct dyt_box box = {
-        DYTI_SPAN_DIMS, {0}, {s->size[0], s->size[1], s->size[2], s->size[3]}};
-    int64_t at[DYT_MAX_DIMS] = {0};
-
-    do {
-        int64_t src = (int64_t)s->src_offset, dst = (int64_t)s->dst_offset;
-
-        for (uint32_t d = 0; d < DYTI_SPAN_DIMS; d++) {
-            src += at[d] * s->src_stride[d];
-            dst += at[d] * s->dst_stride[d];
-        }
-        assert_int_equal(0, src % src_bytes);
-        assert_int_equal(0, dst % dst_bytes);
-        assert_true((uint64_t)(src / src_bytes) <
-                    m->count[s->src_slot][s->src_kind][src_rank]);
-        assert_true((uint64_t)(dst / dst_bytes) <
-                    m->count[s->dst_slot][s->dst_kind][dst_rank]);
-        assert_int_equal(DYT_CASE_NOTHING, to[dst / dst_bytes]);
-        to[dst / dst_bytes] = from[src / src_bytes];
-    } while (dyt_case_next(&box, at));
-}
 
 static void run_step(const struct dyti_schedule *s, uint32_t index,
                      struct dyt_case_memory *m)
@@ -50,8 +18,8 @@ static void run_step(const struct dyti_schedule *s, uint32_t index,
     assert_int_equal(s->rank, step->side == DYTI_SIDE_PULL ? step->dst_rank
                                                            : step->src_rank);
     for (uint32_t i = 0; i < step->span_count; i++) {
-        run_span(&s->span[step->span_first + i], step->src_rank, step->dst_rank,
-                 m);
+        dyt_case_run_span(&s->span[step->span_first + i], step->src_rank,
+                          step->dst_rank, m);
     }
 }
 
