@@ -58,6 +58,10 @@ struct dyt_rank {
 
 typedef void (*dyt_rank_fn)(struct dyt_rank *me);
 
+/* Called in this process when a rank's process has died by a signal: what a
+ * manager does.  NULL: nothing. */
+static void (*dyt_ranks_on_death)(uint32_t rank, void *arg);
+
 struct dyt_rank_start {
     struct dyt_rank *me;
     dyt_rank_fn fn;
@@ -104,11 +108,21 @@ static inline void dyt_ranks_processes(struct dyt_rank *rank, uint32_t size,
             fail_msg("cannot fork");
         }
     }
-    for (uint32_t i = 0; i < size; i++) {
+    for (uint32_t left = size; left > 0; left--) {
         int code = 0;
+        pid_t ended = waitpid(-1, &code, 0);
+        uint32_t i = 0;
 
-        if (waitpid(pid[i], &code, 0) == pid[i] && code != 0 &&
-            !rank[i].expect_death) {
+        while (i < size && pid[i] != ended) {
+            i++;
+        }
+        if (i == size) {
+            fail_msg("waiting for a rank");
+        }
+        if (WIFSIGNALED(code) && dyt_ranks_on_death != NULL) {
+            dyt_ranks_on_death(i, rank[i].arg);
+        }
+        if (code != 0 && !rank[i].expect_death) {
             rank_wrong(&rank[i], "process ended with %s %d",
                        WIFSIGNALED(code) ? "signal" : "code",
                        WIFSIGNALED(code) ? WTERMSIG(code) : WEXITSTATUS(code));

@@ -1,0 +1,402 @@
+/* What goes wrong in a switch: mistakes that verify must see, orders that do not
+ * agree, ranks and managers that die at any point.  All ranks end with the old
+ * or all with the new, and what they end with is whole. */
+#include "switch_world.h"
+
+#define RANKS 4u
+#define VICTIM 2u
+
+/* Shared by all ranks and the test: one per run. */
+struct board {
+    _Atomic uint32_t decision[RANKS + 1];
+    _Atomic uint32_t go;
+};
+
+struct scene {
+    uint64_t seed;
+    const struct sw_memory *memory;
+    struct board *board;
+    enum dyti_switch_fault fault;
+    enum dyti_switch_point point;
+    enum dyti_verify verify;
+    bool managed; /* rank RANKS is the manager */
+    bool manager_dies;
+    void (*body)(struct sw_rank *rank, const struct scene *scene);
+};
+
+/* A train layout in which every rank holds something. */
+static uint64_t good_seed(uint64_t seed)
+{
+    for (;; seed++) {
+        struct sw_case c;
+        bool good;
+
+        assert_ok(sw_case_init(&c, seed, RANKS));
+        good = c.layout[DYTI_ARENA_TRAIN]->member_count == RANKS &&
+               c.layout[DYTI_ARENA_ROLLOUT]->member_count == RANKS &&
+               !c.moves_optimizer;
+        sw_case_fini(&c);
+        if (good) {
+            return seed;
+        }
+    }
+}
+
+static void scene_rank(struct dyt_rank *me)
+{
+    const struct scene *scene = me->arg;
+    struct sw_rank rank = {.me = me};
+
+    if (me->rank == RANKS) { /* the manager has no world */
+        scene->body(&rank, scene);
+        return;
+    }
+    if (sw_rank_open(&rank, me, scene->seed, RANKS, scene->memory) != DYT_OK) {
+        rank_wrong(me, "%s", dyti_error_text());
+    } else {
+        scene->body(&rank, scene);
+    }
+    sw_rank_close(&rank);
+}
+
+static void play(enum dyt_ranks_kind kind, struct scene *scene)
+{
+    struct sw_case c;
+    struct sw_memory memory;
+
+    scene->seed = good_seed(scene->seed);
+    scene->board = dyt_ranks_shared(sizeof(*scene->board));
+    assert_ok(sw_case_init(&c, scene->seed, RANKS));
+    sw_memory_open(&memory, &c, kind);
+    scene->memory = &memory;
+    dyt_ranks_run(kind, RANKS + (scene->managed ? 1 : 0), scene_rank, scene);
+    sw_memory_close(&memory, RANKS);
+    sw_case_fini(&c);
+    munmap(scene->board, sizeof(*scene->board));
+}
+
+/* ---- mistakes --------------------------------------------------------------- */
+
+static void there_and_back(struct sw_rank *rank, uint64_t version)
+{
+    struct dyti_switch_order order = {.epoch = 2 * version,
+                                      .version = version,
+                                      .unmanaged = true,
+                                      .keep_abandoned = true};
+    struct dyti_switch_report report;
+
+    sw_update(rank, DYTI_ARENA_TRAIN, version);
+    rank_ok(rank->me, sw_switch(rank, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT,
+                                NULL, &order, &report));
+    rank_true(rank->me,
+              sw_check(rank, DYTI_ARENA_ROLLOUT, DYTI_PARAM, version));
+    order.epoch++;
+    rank_ok(rank->me, sw_switch(rank, DYTI_ARENA_ROLLOUT, DYTI_ARENA_TRAIN,
+                                NULL, &order, &report));
+}
+
+static uint32_t some_tensor(const struct sw_rank *rank)
+{
+    const struct dyti_view *view =
+        dyti_layout_view(rank->c.layout[DYTI_ARENA_ROLLOUT], rank->me->rank);
+
+    return view->shard[view->kind_first[DYTI_PARAM + 1] / 2].tensor;
+}
+
+/* Version 1 everywhere, then a faulty switch to version 2. */
+static void faulty_switch(struct sw_rank *rank, const struct scene *scene)
+{
+    struct dyt_rank *me = rank->me;
+    struct dyti_switch_order order = {.epoch = 10,
+                                      .version = 2,
+                                      .unmanaged = true,
+                                      .verify = scene->verify,
+                                      .keep_abandoned = true};
+    struct dyti_switch_report report;
+    bool seen = scene->verify == DYTI_VERIFY_FULL;
+    enum dyt_status st;
+
+    there_and_back(rank, 1);
+    sw_update(rank, DYTI_ARENA_TRAIN, 2);
+    if (me->rank == VICTIM) {
+        order.fault = scene->fault;
+        order.fault_tensor = some_tensor(rank);
+    }
+    st = sw_switch(rank, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT, NULL, &order,
+                   &report);
+    if (!seen && scene->fault != DYTI_FAULT_FAIL) { /* the fault is one */
+        struct dyt_rank quiet = *me;
+        struct sw_rank copy = *rank;
+
+        rank_true(me, st == DYT_OK && report.version == 2);
+        copy.me = &quiet;
+        rank_true(me, me->rank != VICTIM ||
+                          scene->fault == DYTI_FAULT_LATE ||
+                          !sw_check(&copy, DYTI_ARENA_ROLLOUT, DYTI_PARAM, 2));
+        return;
+    }
+    rank_true(me, st != DYT_OK && st != DYT_ERR_TIMEOUT);
+    rank_true(me, report.decision == DYTI_DECISION_ABORT);
+    rank_true(me, report.version == 1);
+    /* The old is whole, and the next switch works. */
+    rank_true(me, sw_check(rank, DYTI_ARENA_TRAIN, DYTI_MASTER, 2));
+    there_and_back(rank, 20);
+}
+
+static void verify_sees_every_mistake(void **state)
+{
+    (void)state;
+    for (int fault = DYTI_FAULT_SKIP; fault <= DYTI_FAULT_FAIL; fault++) {
+        for (uint64_t seed = 100; seed < 300; seed += 100) {
+            struct scene scene = {.seed = seed,
+                                  .fault = (enum dyti_switch_fault)fault,
+                                  .verify = DYTI_VERIFY_FULL,
+                                  .body = faulty_switch};
+
+            play(DYT_RANKS_PROCESSES, &scene);
+            play(DYT_RANKS_THREADS, &scene);
+        }
+    }
+}
+
+static void without_verify_the_mistakes_are_there(void **state)
+{
+    (void)state;
+    for (int fault = DYTI_FAULT_SKIP; fault <= DYTI_FAULT_FAIL; fault++) {
+        struct scene scene = {.seed = 100,
+                              .fault = (enum dyti_switch_fault)fault,
+                              .verify = DYTI_VERIFY_OFF,
+                              .body = faulty_switch};
+
+        play(DYT_RANKS_THREADS, &scene);
+    }
+}
+
+/* ---- orders that differ ------------------------------------------------------- */
+
+static void differing_orders(struct sw_rank *rank, const struct scene *scene)
+{
+    static const struct dyti_world_switch_options push = {.side =
+                                                              DYTI_SIDE_PUSH};
+    struct dyt_rank *me = rank->me;
+    bool odd = me->rank == VICTIM;
+    struct dyti_switch_report report;
+    struct dyti_switch_order order = {.epoch = 10, .unmanaged = true};
+
+    (void)scene;
+    there_and_back(rank, 1);
+    for (int what = 0; what < 4; what++) {
+        static const char *const part[] = {"version of", "verify", "epoch of",
+                                           "fingerprint of plan"};
+
+        order.epoch = what == 2 && odd ? 11 : 10;
+        order.version = what == 0 && odd ? 3 : 2;
+        order.verify = what == 1 && odd ? DYTI_VERIFY_FULL : DYTI_VERIFY_OFF;
+        rank_status(me, DYT_ERR_STATE,
+                    sw_switch(rank, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT,
+                              what == 3 && odd ? &push : NULL, &order,
+                              &report));
+        rank_true(me, strstr(dyti_error_text(), part[what]) != NULL);
+        rank_true(me, strstr(dyti_error_text(), "rank 2") != NULL);
+        rank_true(me, report.decision == DYTI_DECISION_NONE);
+        rank_true(me, report.version == 1);
+    }
+    order.epoch = 3; /* an old order again */
+    rank_status(me, DYT_ERR_STATE,
+                sw_switch(rank, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT, NULL,
+                          &order, &report));
+    there_and_back(rank, 20);
+}
+
+static void differing_orders_are_refused_by_all(void **state)
+{
+    struct scene scene = {.seed = 500, .body = differing_orders};
+
+    (void)state;
+    play(DYT_RANKS_THREADS, &scene);
+}
+
+/* ---- deaths ------------------------------------------------------------------- */
+
+struct killer {
+    struct sw_rank *rank;
+    const struct scene *scene;
+};
+
+static void kill_at(void *arg, enum dyti_switch_point point)
+{
+    const struct killer *killer = arg;
+    struct dyt_rank *me = killer->rank->me;
+
+    if (point != killer->scene->point || me->rank != VICTIM) {
+        return;
+    }
+    if (me->kind == DYT_RANKS_PROCESSES) {
+        me->expect_death = true;
+        (void)raise(SIGKILL);
+    }
+    dyti_control_abort(dyti_world_control(killer->rank->world),
+                       &dyti_wait_futex, VICTIM, DYT_ERR_DEVICE);
+}
+
+/* The test's process sees the death, as a manager would. */
+static void on_death(uint32_t rank, void *arg)
+{
+    const struct scene *scene = arg;
+    struct dyti_control_page *page = scene->memory->control_mem.base;
+
+    if (rank == RANKS) {
+        (void)dyti_switch_abort(page, &dyti_wait_futex, 10);
+    } else {
+        dyti_control_abort(page, &dyti_wait_futex, rank, DYT_ERR_PEER);
+    }
+}
+
+static void manage(struct dyt_rank *me, const struct scene *scene)
+{
+    struct dyti_control_page *page = scene->memory->control_mem.base;
+    uint32_t voted = 0;
+
+    while (atomic_load(&scene->board->go) < RANKS) { /* all worlds are open */
+    }
+    rank_ok(me, dyti_switch_begin(page, 10, 2));
+    atomic_store(&scene->board->go, RANKS + 1);
+    if (scene->manager_dies) {
+        while (voted < RANKS) { /* between ready and commit */
+            voted = 0;
+            for (uint32_t r = 0; r < RANKS; r++) {
+                voted += atomic_load(&page->rank[r].vote) >> 8 == 10;
+            }
+        }
+        me->expect_death = true;
+        (void)raise(SIGKILL);
+    }
+    (void)dyti_switch_decide(page, &dyti_wait_futex, 10, 0);
+}
+
+static void deadly_switch(struct sw_rank *rank, const struct scene *scene)
+{
+    struct dyt_rank *me = rank->me;
+    struct killer killer = {.rank = rank, .scene = scene};
+    struct dyti_switch_order order = {.epoch = 10,
+                                      .version = 2,
+                                      .verify = DYTI_VERIFY_FULL,
+                                      .unmanaged = !scene->managed,
+                                      .at = kill_at,
+                                      .at_arg = &killer,
+                                      .keep_abandoned = true};
+    struct dyti_switch_report report;
+    enum dyt_status st;
+
+    if (me->rank == RANKS) {
+        manage(me, scene);
+        return;
+    }
+    there_and_back(rank, 1);
+    sw_update(rank, DYTI_ARENA_TRAIN, 2);
+    if (scene->managed) {
+        atomic_fetch_add(&scene->board->go, 1);
+        while (atomic_load(&scene->board->go) <= RANKS) {
+        }
+    }
+    st = sw_switch(rank, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT, NULL, &order,
+                   &report);
+    if (me->rank == VICTIM && scene->point != DYTI_AT_COUNT) {
+        return; /* as a thread it went on */
+    }
+    /* NONE: it never began here, and so it will not be committed. */
+    atomic_store(&scene->board->decision[me->rank],
+                 report.decision == DYTI_DECISION_COMMIT ? 2 : 1);
+    rank_true(me, (st == DYT_OK) == (report.decision == DYTI_DECISION_COMMIT));
+    if (st == DYT_OK) {
+        rank_true(me, report.version == 2);
+        rank_true(me, sw_check(rank, DYTI_ARENA_ROLLOUT, DYTI_PARAM, 2));
+        return;
+    }
+    rank_true(me, report.version == 1);
+    rank_true(me, st == DYT_ERR_PEER);
+    rank_true(me, scene->point == DYTI_AT_COUNT ||
+                      strstr(dyti_error_text(), "rank 2") != NULL);
+    rank_true(me, sw_check(rank, DYTI_ARENA_TRAIN, DYTI_MASTER, 2));
+}
+
+/* Runs a scene and looks at what the survivors say. */
+static void survive(enum dyt_ranks_kind kind, struct scene *scene)
+{
+    struct board *board = dyt_ranks_shared(sizeof(*board));
+    struct sw_case c;
+    struct sw_memory memory;
+    uint32_t first;
+
+    scene->seed = good_seed(700);
+    scene->board = board;
+    assert_ok(sw_case_init(&c, scene->seed, RANKS));
+    sw_memory_open(&memory, &c, kind);
+    scene->memory = &memory;
+    dyt_ranks_on_death = on_death;
+    dyt_ranks_run(kind, RANKS + (scene->managed ? 1 : 0), scene_rank, scene);
+    dyt_ranks_on_death = NULL;
+    first = atomic_load(&board->decision[0]);
+    assert_int_not_equal(0, first);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        if (r != VICTIM) {
+            assert_int_equal(first, atomic_load(&board->decision[r]));
+        }
+    }
+    if (scene->point < DYTI_AT_VOTED || scene->manager_dies) {
+        assert_int_equal(1, first); /* the old */
+    }
+    if (scene->point == DYTI_AT_DECIDED) {
+        assert_int_equal(2, first); /* the new */
+    }
+    sw_memory_close(&memory, RANKS);
+    sw_case_fini(&c);
+    munmap(board, sizeof(*board));
+}
+
+static void a_death_at_any_point_leaves_all_with_one(void **state)
+{
+    (void)state;
+    for (int point = 0; point < DYTI_AT_COUNT; point++) {
+        for (int managed = 0; managed < 2; managed++) {
+            struct scene scene = {.point = (enum dyti_switch_point)point,
+                                  .managed = managed == 1,
+                                  .body = deadly_switch};
+
+            survive(DYT_RANKS_PROCESSES, &scene);
+            survive(DYT_RANKS_THREADS, &scene);
+        }
+    }
+}
+
+static void a_dead_manager_means_the_old(void **state)
+{
+    struct scene scene = {.point = DYTI_AT_COUNT,
+                          .managed = true,
+                          .manager_dies = true,
+                          .body = deadly_switch};
+
+    (void)state;
+    survive(DYT_RANKS_PROCESSES, &scene);
+}
+
+static void a_manager_commits(void **state)
+{
+    struct scene scene = {.point = DYTI_AT_COUNT,
+                          .managed = true,
+                          .body = deadly_switch};
+
+    (void)state;
+    survive(DYT_RANKS_PROCESSES, &scene);
+    survive(DYT_RANKS_THREADS, &scene);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(verify_sees_every_mistake),
+    cmocka_unit_test(without_verify_the_mistakes_are_there),
+    cmocka_unit_test(differing_orders_are_refused_by_all),
+    cmocka_unit_test(a_death_at_any_point_leaves_all_with_one),
+    cmocka_unit_test(a_dead_manager_means_the_old),
+    cmocka_unit_test(a_manager_commits),
+};
+DYT_TEST_MAIN(tests)
