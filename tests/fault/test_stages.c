@@ -98,7 +98,7 @@ static void every_allocation_may_fail(void **state)
 
     (void)state;
     for (;; tried++) {
-        struct stages s = {NULL};
+        struct stages s = {0};
         enum dyt_status st;
         bool reached;
 
@@ -122,7 +122,7 @@ static void every_allocation_may_fail(void **state)
 /* A cache that failed once works the next time. */
 static void a_cache_survives_a_failure(void **state)
 {
-    struct stages s = {NULL};
+    struct stages s = {0};
 
     (void)state;
     assert_ok(build(&s));
