@@ -2,7 +2,6 @@
 #include "device/host/kernels.h"
 #include "device/host/host.h"
 #include "device/host/isa.h"
-#include "device/host/reference/reference.h"
 
 #include <stdlib.h>
 
@@ -141,6 +140,6 @@ const struct dyti_kernel_ops dyti_kernels_host = {
     .scale = dyti_host_scale,
     .sum_squares = dyti_host_sum_squares,
     .adamw = dyti_host_adamw,
-    .copy = dyti_reference_copy,
-    .hash = dyti_reference_hash,
+    .copy = dyti_host_copy,
+    .hash = dyti_host_hash,
 };

@@ -8,6 +8,7 @@
 #include "device/host/simd/rows_body.h"
 #include "device/host/simd/loss_body.h"
 #include "device/host/simd/flat_body.h"
+#include "device/host/simd/memory_body.h"
 /* clang-format on */
 
 const struct host_simd SIMD_TABLE = {
@@ -33,6 +34,10 @@ const struct host_simd SIMD_TABLE = {
     .row_max = simd_row_max,
     .row_sums = simd_row_sums,
     .xent_back = simd_xent_back,
+    .convert = simd_convert,
+    .stream = simd_stream,
+    .fence = v_fence,
+    .hash = simd_hash,
     .add = simd_add,
     .scale = simd_scale,
     .sum_squares = simd_sum_squares,

@@ -106,6 +106,15 @@ struct host_simd {
     void (*xent_back)(float *x, int64_t cols, float scale, float lse,
                       float entropy, float dl, float dh);
 
+    /* Rows of copies (convert: between different float types; stream: past
+     * the caches, to be followed by a fence) and of the content hash. */
+    void (*convert)(const void *src, enum dyti_dtype from, void *dst,
+                    enum dyti_dtype to, int64_t count);
+    void (*stream)(const char *src, char *dst, int64_t bytes);
+    void (*fence)(void);
+    uint64_t (*hash)(const char *p, int64_t bytes, int64_t count, uint64_t salt,
+                     uint64_t index, uint64_t step);
+
     /* A part of a flat array. */
     void (*add)(float *y, const float *x, int64_t count);
     void (*scale)(float *x, int64_t count, float s);

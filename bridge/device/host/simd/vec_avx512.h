@@ -49,6 +49,11 @@ static inline void v_stream(float *p, vf x)
     _mm512_stream_ps(p, x);
 }
 
+static inline void v_fence(void)
+{
+    _mm_sfence();
+}
+
 static inline vf v_fma(vf a, vf b, vf c)
 {
     return _mm512_fmadd_ps(a, b, c);

@@ -57,6 +57,10 @@ static inline void v_stream(float *p, vf x)
     *p = x;
 }
 
+static inline void v_fence(void)
+{
+}
+
 static inline vf v_fma(vf a, vf b, vf c)
 {
     return a * b + c;
