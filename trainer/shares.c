@@ -9,13 +9,13 @@
 
 static uint32_t member_of(const struct dyti_layout *layout, uint32_t rank)
 {
-    for (uint32_t m = 0; m < layout->member_count; m++) {
-        if (layout->desc.ranks[m] == rank) {
-            return m;
-        }
+    uint32_t m = 0;
+
+    while (m < layout->member_count && layout->desc.ranks[m] != rank) {
+        m++;
     }
-    dyti_require(!"a holder is no member of its layout");
-    return 0;
+    dyti_require(m < layout->member_count);
+    return m;
 }
 
 static int by_number(const void *a, const void *b)
