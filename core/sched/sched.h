@@ -55,7 +55,9 @@ struct dyti_step {
     uint8_t side;                /* enum dyti_side */
     uint32_t round;              /* k; of FENCE the number of rounds */
     uint32_t src_rank, dst_rank; /* COPY: one of them is the schedule's */
-    uint32_t transfer_first, transfer_count; /* of the plan, that it serves */
+    /* Transfers of the plan that it serves; pieces of one copy that joins
+     * several transfers name all of those. */
+    uint32_t transfer_first, transfer_count;
     uint32_t span_first, span_count;
     uint64_t read_bytes, write_bytes;
     uint64_t staging_offset;         /* PACK, MOVE, UNPACK */

@@ -61,6 +61,34 @@ static void run_all(struct dyti_schedule *const *s, uint32_t world,
     }
 }
 
+/* The steps of a pair serve all of its transfers, in order and without a gap.
+ */
+static void check_ranges(const struct dyti_schedule *s,
+                         const struct dyti_plan *plan)
+{
+    for (uint32_t i = 0; i + 1 < s->step_count; i++) {
+        const struct dyti_step *step = &s->step[i], *next = step + 1;
+        const struct dyti_plan_pair *pair =
+            dyti_plan_find_pair(plan, step->src_rank, step->dst_rank);
+        uint32_t end = step->transfer_first + step->transfer_count;
+        bool first = i == 0 || step[-1].round != step->round;
+        bool last = next->round != step->round;
+
+        assert_non_null(pair);
+        assert_true(step->transfer_count > 0);
+        if (first) {
+            assert_int_equal(pair->transfer_first, step->transfer_first);
+        }
+        if (last) {
+            assert_int_equal(pair->transfer_first + pair->transfer_count, end);
+        } else {
+            /* a copy that is cut in pieces names its transfers in each */
+            assert_true(next->transfer_first <= end &&
+                        next->transfer_first >= step->transfer_first);
+        }
+    }
+}
+
 static void check_schedule(const struct dyti_schedule *s,
                            const struct dyti_plan *plan)
 {
@@ -119,6 +147,7 @@ static void any_allowed_order_gives_the_destination(void **state)
             assert_ok(dyti_plan_build_rank(&c.inputs, r, &plan));
             assert_ok(dyti_schedule_build(plan, r, &options, &s[r]));
             check_schedule(s[r], plan);
+            check_ranges(s[r], plan);
             assert_true(s[r]->fingerprint == s[0]->fingerprint);
             dyti_plan_destroy(plan);
         }
