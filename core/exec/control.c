@@ -241,7 +241,7 @@ enum dyt_status dyti_switch_commit(struct dyti_control_page *page,
         missing |= vote >> 8 != epoch;
     }
     if (done == DYTI_DECISION_NONE) {
-        if (missing && !failed) {
+        if (missing) { /* somebody may still be reading or writing */
             return DYT_PENDING;
         }
         done = decide(page, wait, epoch,

@@ -6,7 +6,8 @@
  *
  *   begin    one caller takes the lock:   epoch 0 -> e          (else BUSY)
  *   vote     every rank: READY or FAILED of epoch e
- *   decide   once: decision = commit(e) if all are READY, or abort(e)
+ *   decide   once, when all have voted: commit(e) if all are READY, or abort(e);
+ *            or abort(e) at any time when a rank is lost
  *   leave    every rank, when it has acted on the decision
  *   end      when all have left: epoch e -> 0
  *
@@ -84,8 +85,9 @@ void dyti_switch_vote(struct dyti_control_page *page,
                       enum dyt_status cause);
 
 /* Commit if all ranks have voted READY.  DYT_OK: committed, now or before.
- * DYT_PENDING: votes are missing.  DYT_ERR_PEER: aborted, or a rank voted
- * FAILED (it is aborted now); the text names the rank. */
+ * DYT_PENDING: votes are missing: a rank that has not voted may still read or
+ * write others' memory, so even a FAILED vote waits for it.  DYT_ERR_PEER:
+ * aborted, or a rank voted FAILED (it is aborted now); the text names it. */
 enum dyt_status dyti_switch_commit(struct dyti_control_page *page,
                                    const struct dyti_wait_ops *wait,
                                    uint64_t epoch);

@@ -42,7 +42,10 @@ static enum dyt_status do_step(struct dyti_switch *self,
     case DYTI_STEP_COPY:
         return copy_step(self, step);
     case DYTI_STEP_FENCE:
-        atomic_thread_fence(memory_order_seq_cst);
+        /* A full barrier on a word of our own (and one that race checkers
+         * understand): the vote, or the barrier of a push, comes after it. */
+        (void)atomic_fetch_or(
+            &self->params.control->rank[self->params.rank].vote, 0);
         return DYT_OK;
     default: /* refused when it was resolved */
         return DYTI_FAIL(DYT_ERR_UNSUPPORTED, "a step of kind %u", step->kind);

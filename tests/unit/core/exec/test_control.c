@@ -73,6 +73,9 @@ static void one_no_is_an_abort_that_names_the_rank(void **state)
     (void)state;
     assert_ok(dyti_switch_begin(page, 1, 1));
     dyti_switch_vote(page, &fake, 1, 1, DYTI_VOTE_FAILED, DYT_ERR_VERIFY);
+    assert_status(DYT_PENDING, dyti_switch_commit(page, &fake, 1));
+    dyti_switch_vote(page, &fake, 0, 1, DYTI_VOTE_READY, DYT_OK);
+    dyti_switch_vote(page, &fake, 2, 1, DYTI_VOTE_READY, DYT_OK);
     assert_status(DYT_ERR_PEER, dyti_switch_commit(page, &fake, 1));
     assert_error_has("rank 1");
     assert_error_has("content does not match");
