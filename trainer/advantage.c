@@ -94,10 +94,10 @@ static bool do_group(const struct dyti_trainer_config *c,
     }
     mean = moments_mean(&shaped);
     n = (double)shaped.count;
-    if (c->algorithm == DYTI_RLOO) {
+    if (c->algorithm == DYTI_ALGO_RLOO) {
         scale = shaped.count > 1 ? n / (n - 1) : 0;
     }
-    if (c->advantage_scale == DYTI_ADV_GROUP) {
+    if (c->advantage_scale == DYTI_SCALE_GROUP) {
         scale /= moments_std(&shaped) + DYTI_ADVANTAGE_EPS;
     }
     for (uint32_t i = g.lo; i < g.hi; i++) {
@@ -161,13 +161,13 @@ void dyti_advantages(const struct dyti_trainer_config *config,
                      float *advantage, bool *keep,
                      struct dyti_advantage_stats *out_stats)
 {
-    bool drop = config->zero_std_groups != DYTI_ZERO_STD_KEEP;
+    bool drop = config->zero_std_groups != DYTI_ZERO_KEEP;
     double scale = 1;
     uint64_t groups = 0, equal_groups = 0;
     struct group g = {0};
 
     memset(out_stats, 0, sizeof(*out_stats));
-    if (config->advantage_scale == DYTI_ADV_BATCH) {
+    if (config->advantage_scale == DYTI_SCALE_BATCH) {
         scale = 1 / (batch_std(config, batch, kl_sum) + DYTI_ADVANTAGE_EPS);
     }
     while (next_group(batch, &g)) {

@@ -6,16 +6,16 @@
 void dyti_trainer_config_default(struct dyti_trainer_config *out_config)
 {
     *out_config = (struct dyti_trainer_config){
-        .algorithm = DYTI_GRPO,
-        .advantage_scale = DYTI_ADV_GROUP,
-        .zero_std_groups = DYTI_ZERO_STD_KEEP,
+        .algorithm = DYTI_ALGO_GRPO,
+        .advantage_scale = DYTI_SCALE_GROUP,
+        .zero_std_groups = DYTI_ZERO_KEEP,
         .old_logprobs = DYTI_OLD_RECOMPUTE,
         .rollout_is = DYTI_IS_OFF,
         .rollout_is_mode = DYTI_IS_TRUNCATE,
         .rollout_is_max = 2.0f,
         .kl = {.coef = 0.0f, .estimator = DYTI_KL_K3, .in = DYTI_KL_IN_LOSS},
         .temperature = 1.0f,
-        .loss_agg = DYTI_TOKEN_MEAN,
+        .loss_agg = DYTI_AGG_TOKEN_MEAN,
         .clip_low = 0.2f,
         .clip_high = 0.28f,
         .lr = 1e-6f,
@@ -91,7 +91,7 @@ static enum dyt_status check_pairs(const struct dyti_trainer_config *c)
                          "clip_high = %g, or 0 for off",
                          (double)c->dual_clip, 1 + (double)c->clip_high);
     }
-    if (c->loss_agg == DYTI_SEQ_MEAN_TOKEN_SUM_NORM &&
+    if (c->loss_agg == DYTI_AGG_SEQ_MEAN_TOKEN_SUM_NORM &&
         c->max_response_tokens == 0) {
         return DYTI_FAIL(DYT_ERR_CONFIG,
                          "loss.loss_agg seq-mean-token-sum-norm "

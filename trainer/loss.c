@@ -97,13 +97,13 @@ static double agg_weight(const struct dyti_trainer_config *c,
     double sequences = (double)(t->sequences ? t->sequences : 1);
 
     switch (c->loss_agg) {
-    case DYTI_TOKEN_MEAN:
+    case DYTI_AGG_TOKEN_MEAN:
         break;
-    case DYTI_SEQ_MEAN_TOKEN_MEAN:
+    case DYTI_AGG_SEQ_MEAN_TOKEN_MEAN:
         return 1 / (sequences * (double)count);
-    case DYTI_SEQ_MEAN_TOKEN_SUM:
+    case DYTI_AGG_SEQ_MEAN_TOKEN_SUM:
         return 1 / sequences;
-    case DYTI_SEQ_MEAN_TOKEN_SUM_NORM:
+    case DYTI_AGG_SEQ_MEAN_TOKEN_SUM_NORM:
         return 1 / (sequences * (double)c->max_response_tokens);
     }
     return 1 / (double)(t->tokens ? t->tokens : 1);

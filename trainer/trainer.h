@@ -24,6 +24,7 @@
 #define DYTI_TRAINER_TRAINER_H
 
 #include "data/data.h"
+#include "data/settings.h"
 #include "layout/layout.h"
 #include "nn/nn.h"
 #include "ops/clock.h"
@@ -32,44 +33,11 @@
 
 /* ---- settings (what they mean to a user: docs/config.md) ---------------- */
 
-enum dyti_algorithm { DYTI_GRPO, DYTI_RLOO };
-
-enum dyti_advantage_scale { /* divide by the standard deviation of … */
-                            DYTI_ADV_GROUP,
-                            DYTI_ADV_BATCH,
-                            DYTI_ADV_NONE
-};
-
-/* Groups whose rewards are all equal.  RESAMPLE is the manager's work: what is
- * left of them when they arrive here is dropped. */
-enum dyti_zero_std {
-    DYTI_ZERO_STD_KEEP,
-    DYTI_ZERO_STD_DROP,
-    DYTI_ZERO_STD_RESAMPLE
-};
-
-enum dyti_old_logprobs { DYTI_OLD_RECOMPUTE, DYTI_OLD_ROLLOUT };
-enum dyti_rollout_is { DYTI_IS_OFF, DYTI_IS_TOKEN, DYTI_IS_SEQUENCE };
-enum dyti_rollout_is_mode { DYTI_IS_TRUNCATE, DYTI_IS_MASK };
-enum dyti_ratio_level { DYTI_RATIO_TOKEN, DYTI_RATIO_SEQUENCE };
-
-enum dyti_loss_agg {
-    DYTI_TOKEN_MEAN,
-    DYTI_SEQ_MEAN_TOKEN_MEAN,
-    DYTI_SEQ_MEAN_TOKEN_SUM,
-    DYTI_SEQ_MEAN_TOKEN_SUM_NORM /* divisor: max_response_tokens */
-};
-
-enum dyti_kl_estimator { DYTI_KL_K1, DYTI_KL_K2, DYTI_KL_K3 };
-enum dyti_kl_in { DYTI_KL_IN_LOSS, DYTI_KL_IN_REWARD };
-enum dyti_overlong { DYTI_OVERLONG_KEEP, DYTI_OVERLONG_MASK };
-enum dyti_schedule { DYTI_LR_CONSTANT, DYTI_LR_LINEAR, DYTI_LR_COSINE };
-
 /* Plain value.  dyti_trainer_config_default() fills in what rl.md's table of
  * defaults says. */
 struct dyti_trainer_config {
     /* algorithm */
-    enum dyti_algorithm algorithm;
+    enum dyti_algorithm_name algorithm;
     enum dyti_advantage_scale advantage_scale;
     enum dyti_zero_std zero_std_groups;
     enum dyti_old_logprobs old_logprobs;
@@ -100,7 +68,7 @@ struct dyti_trainer_config {
 
     /* learning rate, in updates: warm-up from lr/warmup to lr, then towards
      * min_lr at total_updates (linear, cosine) */
-    enum dyti_schedule schedule;
+    enum dyti_lr_name schedule;
     uint64_t warmup_updates, total_updates;
     float min_lr;
 

@@ -305,7 +305,7 @@ struct tweak {
 static void seq_ratio(struct dyti_trainer_config *c)
 {
     c->ratio_level = DYTI_RATIO_SEQUENCE;
-    c->loss_agg = DYTI_SEQ_MEAN_TOKEN_MEAN;
+    c->loss_agg = DYTI_AGG_SEQ_MEAN_TOKEN_MEAN;
     c->old_logprobs = DYTI_OLD_ROLLOUT;
 }
 
@@ -321,7 +321,7 @@ static void is_sequence(struct dyti_trainer_config *c)
     c->rollout_is = DYTI_IS_SEQUENCE;
     c->rollout_is_mode = DYTI_IS_MASK;
     c->rollout_is_max = 1e6f;
-    c->loss_agg = DYTI_SEQ_MEAN_TOKEN_SUM_NORM;
+    c->loss_agg = DYTI_AGG_SEQ_MEAN_TOKEN_SUM_NORM;
     c->overlong = DYTI_OVERLONG_MASK;
 }
 
@@ -330,9 +330,9 @@ static void kl_reward(struct dyti_trainer_config *c)
     c->kl.coef = 0.1f;
     c->kl.estimator = DYTI_KL_K1;
     c->kl.in = DYTI_KL_IN_REWARD;
-    c->algorithm = DYTI_RLOO;
-    c->advantage_scale = DYTI_ADV_NONE;
-    c->loss_agg = DYTI_SEQ_MEAN_TOKEN_SUM;
+    c->algorithm = DYTI_ALGO_RLOO;
+    c->advantage_scale = DYTI_SCALE_NONE;
+    c->loss_agg = DYTI_AGG_SEQ_MEAN_TOKEN_SUM;
 }
 
 static void small_chunks(struct dyti_trainer_config *c)

@@ -45,7 +45,7 @@ static struct dyti_trainer_config config_of(const json_t *c)
 
     dyti_trainer_config_default(&out);
     out.algorithm =
-        CHOICE(c, "algorithm", "grpo", "rloo") ? DYTI_RLOO : DYTI_GRPO;
+        CHOICE(c, "algorithm", "grpo", "rloo") ? DYTI_ALGO_RLOO : DYTI_ALGO_GRPO;
     out.advantage_scale = (enum dyti_advantage_scale)CHOICE(
         c, "advantage_scale", "group", "batch", "none");
     out.zero_std_groups =
@@ -305,7 +305,7 @@ static void one_sample_has_no_advantage(void **state)
     (void)state;
     dyti_trainer_config_default(&c);
     for (int algorithm = 0; algorithm < 2; algorithm++) {
-        c.algorithm = algorithm ? DYTI_RLOO : DYTI_GRPO;
+        c.algorithm = algorithm ? DYTI_ALGO_RLOO : DYTI_ALGO_GRPO;
         dyti_advantages(&c, &batch, NULL, &advantage, &keep, &stats);
         assert_true(advantage == 0 && keep);
         assert_true(stats.reward_mean == 3 && stats.reward_std == 0);

@@ -191,17 +191,17 @@ static void token_loss(struct dyti_trainer_config *c)
 static void sequence_loss(struct dyti_trainer_config *c)
 {
     c->ratio_level = DYTI_RATIO_SEQUENCE;
-    c->loss_agg = DYTI_SEQ_MEAN_TOKEN_MEAN;
+    c->loss_agg = DYTI_AGG_SEQ_MEAN_TOKEN_MEAN;
     c->kl.coef = 0.2f;
     c->kl.estimator = DYTI_KL_K2;
 }
 
 static void norm_loss(struct dyti_trainer_config *c)
 {
-    c->loss_agg = DYTI_SEQ_MEAN_TOKEN_SUM_NORM;
+    c->loss_agg = DYTI_AGG_SEQ_MEAN_TOKEN_SUM_NORM;
     c->kl.coef = 0.3f;
     c->kl.estimator = DYTI_KL_K1;
-    c->advantage_scale = DYTI_ADV_BATCH;
+    c->advantage_scale = DYTI_SCALE_BATCH;
     c->temperature = 0.7f;
 }
 

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-static struct dyti_trainer_config base(enum dyti_schedule schedule)
+static struct dyti_trainer_config base(enum dyti_lr_name schedule)
 {
     struct dyti_trainer_config c;
 
@@ -20,7 +20,7 @@ static struct dyti_trainer_config base(enum dyti_schedule schedule)
 static void lr_examples(void **state)
 {
     static const struct {
-        enum dyti_schedule schedule;
+        enum dyti_lr_name schedule;
         uint64_t update;
         double want;
     } row[] = {
@@ -66,7 +66,7 @@ static void bad_dual(struct dyti_trainer_config *c)
 }
 static void bad_norm(struct dyti_trainer_config *c)
 {
-    c->loss_agg = DYTI_SEQ_MEAN_TOKEN_SUM_NORM;
+    c->loss_agg = DYTI_AGG_SEQ_MEAN_TOKEN_SUM_NORM;
 }
 static void bad_buffer(struct dyti_trainer_config *c)
 {
