@@ -1,0 +1,508 @@
+/* What is whole, what is left over, what may go. */
+#include "format/checkpoint_dir.h"
+
+#include "format/json_file.h"
+
+#include "base/array.h"
+
+#include "base/banned.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define COPY_BYTES (1u << 20)
+
+static const char *const side_files[] = {
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+};
+
+const char *dyti_checkpoint_side_file(size_t index)
+{
+    return index < sizeof(side_files) / sizeof(side_files[0])
+               ? side_files[index]
+               : NULL;
+}
+
+/* ---- names -------------------------------------------------------------- */
+
+void dyti_checkpoint_name(uint64_t step, bool temporary, char buf[64])
+{
+    snprintf(buf, 64, "%sstep-%08llu", temporary ? "tmp-" : "",
+             (unsigned long long)step);
+}
+
+bool dyti_checkpoint_name_parse(const char *name, bool temporary,
+                                uint64_t *out_step)
+{
+    const char *digits = name + (temporary ? 4 : 0);
+    char again[64], *end;
+    unsigned long long step;
+
+    if ((temporary && strncmp(name, "tmp-", 4) != 0) ||
+        strncmp(digits, "step-", 5) != 0) {
+        return false;
+    }
+    errno = 0;
+    step = strtoull(digits + 5, &end, 10);
+    dyti_checkpoint_name(step, temporary, again);
+    if (errno != 0 || *end != '\0' || strcmp(again, name) != 0) {
+        return false;
+    }
+    *out_step = step;
+    return true;
+}
+
+/* ---- listing ------------------------------------------------------------ */
+
+struct listing {
+    char (*name)[256]; /* [count] */
+    size_t count, cap;
+};
+
+static bool is_dots(const char *name)
+{
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+/* Names in a directory; a directory that is not there is empty. */
+static enum dyt_status list_dir(const char *path, struct listing *list)
+{
+    DIR *dir = opendir(path);
+    const struct dirent *entry;
+    enum dyt_status st = DYT_OK;
+
+    if (dir == NULL && errno == ENOENT) {
+        return DYT_OK;
+    }
+    if (dir == NULL) {
+        return DYTI_FAIL(DYT_ERR_IO, "%s: %s", path, strerror(errno));
+    }
+    while (st == DYT_OK && (entry = readdir(dir)) != NULL) {
+        if (is_dots(entry->d_name)) {
+            continue;
+        }
+        st = DYTI_GROW(list->name, list->cap, list->count + 1);
+        if (st == DYT_OK) {
+            snprintf(list->name[list->count++], sizeof(list->name[0]), "%s",
+                     entry->d_name);
+        }
+    }
+    closedir(dir);
+    return st;
+}
+
+/* ---- removal ------------------------------------------------------------ */
+
+enum dyt_status dyti_checkpoint_remove(const char *path)
+{
+    struct listing list = {NULL, 0, 0};
+    char file[DYTI_PATH_BYTES];
+    enum dyt_status st;
+
+    /* The marker goes first, so that a half removed one is never whole. */
+    st = dyti_path_join(file, path, DYTI_CHECKPOINT_MARKER);
+    if (st == DYT_OK) {
+        unlink(file);
+        st = list_dir(path, &list);
+    }
+    for (size_t i = 0; i < list.count && st == DYT_OK; i++) {
+        st = dyti_path_join(file, path, list.name[i]);
+        if (st == DYT_OK && unlink(file) != 0 && errno != ENOENT) {
+            st = DYTI_FAIL(DYT_ERR_IO, "%s: %s", file, strerror(errno));
+        }
+    }
+    if (st == DYT_OK && rmdir(path) != 0 && errno != ENOENT) {
+        st = DYTI_FAIL(DYT_ERR_IO, "%s: %s", path, strerror(errno));
+    }
+    free(list.name);
+    return st;
+}
+
+enum dyt_status dyti_checkpoint_clean(const char *root)
+{
+    struct listing list = {NULL, 0, 0};
+    char path[DYTI_PATH_BYTES];
+    uint64_t step;
+    enum dyt_status st = list_dir(root, &list);
+
+    for (size_t i = 0; i < list.count && st == DYT_OK; i++) {
+        if (!dyti_checkpoint_name_parse(list.name[i], true, &step)) {
+            continue;
+        }
+        st = dyti_path_join(path, root, list.name[i]);
+        if (st == DYT_OK) {
+            st = dyti_checkpoint_remove(path);
+        }
+    }
+    free(list.name);
+    return st;
+}
+
+/* ---- the marker --------------------------------------------------------- */
+
+/* Its bytes on disk, after they have been synced. */
+static enum dyt_status sync_file(const char *path, uint64_t *out_bytes)
+{
+    struct stat info;
+    enum dyt_status st = DYT_OK;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0) {
+        return DYTI_FAIL(DYT_ERR_IO, "%s: %s", path, strerror(errno));
+    }
+    if (fsync(fd) != 0 || fstat(fd, &info) != 0) {
+        st = DYTI_FAIL(DYT_ERR_IO, "%s: fsync: %s", path, strerror(errno));
+    } else {
+        *out_bytes = (uint64_t)info.st_size;
+    }
+    close(fd);
+    return st;
+}
+
+static enum dyt_status collect_sizes(const char *path, json_t *files)
+{
+    struct listing list = {NULL, 0, 0};
+    char file[DYTI_PATH_BYTES];
+    enum dyt_status st = list_dir(path, &list);
+
+    for (size_t i = 0; i < list.count && st == DYT_OK; i++) {
+        uint64_t bytes = 0;
+
+        if (strcmp(list.name[i], DYTI_CHECKPOINT_MARKER) == 0) {
+            continue;
+        }
+        st = dyti_path_join(file, path, list.name[i]);
+        if (st == DYT_OK) {
+            st = sync_file(file, &bytes);
+        }
+        if (st == DYT_OK) {
+            st = dyti_json_put(files, list.name[i],
+                               json_integer((json_int_t)bytes));
+        }
+    }
+    free(list.name);
+    return st;
+}
+
+enum dyt_status dyti_checkpoint_mark(const char *path, uint64_t step)
+{
+    char file[DYTI_PATH_BYTES];
+    json_t *files = json_object(), *json = NULL;
+    enum dyt_status st = dyti_path_join(file, path, DYTI_CHECKPOINT_MARKER);
+
+    if (st == DYT_OK && files == NULL) {
+        st = DYTI_FAIL(DYT_ERR_NOMEM, "%s", file);
+    }
+    if (st == DYT_OK) {
+        st = collect_sizes(path, files);
+    }
+    if (st != DYT_OK) {
+        json_decref(files);
+        return st;
+    }
+    json = json_pack("{s:i,s:I,s:o}", "format", 1, "step", (json_int_t)step,
+                     "files", files);
+    if (json == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%s", file);
+    }
+    st = dyti_json_save(file, json);
+    json_decref(json);
+    return st;
+}
+
+static enum dyt_status check_file(const char *path, const char *name,
+                                  const json_t *bytes)
+{
+    char file[DYTI_PATH_BYTES];
+    struct stat info;
+    enum dyt_status st = dyti_path_join(file, path, name);
+
+    if (st != DYT_OK) {
+        return st;
+    }
+    if (strchr(name, '/') != NULL || !json_is_integer(bytes)) {
+        return DYTI_FAIL(DYT_ERR_FORMAT, "%s: the marker is damaged", path);
+    }
+    if (stat(file, &info) != 0) {
+        return DYTI_FAIL(DYT_ERR_FORMAT, "%s: missing from the checkpoint",
+                         file);
+    }
+    if ((json_int_t)info.st_size != json_integer_value(bytes)) {
+        return DYTI_FAIL(
+            DYT_ERR_FORMAT, "%s: %lld bytes, the checkpoint says %lld", file,
+            (long long)info.st_size, (long long)json_integer_value(bytes));
+    }
+    return DYT_OK;
+}
+
+enum dyt_status dyti_checkpoint_check(const char *path)
+{
+    char file[DYTI_PATH_BYTES];
+    struct dyti_json_at at = {file, "", NULL};
+    const json_t *files = NULL;
+    json_t *json = NULL, *bytes;
+    const char *name;
+    int64_t format = 0;
+    enum dyt_status st = dyti_path_join(file, path, DYTI_CHECKPOINT_MARKER);
+
+    if (st == DYT_OK && !dyti_file_exists(file)) {
+        st = DYTI_FAIL(DYT_ERR_FORMAT, "%s: not a whole checkpoint (no %s)",
+                       path, DYTI_CHECKPOINT_MARKER);
+    }
+    if (st == DYT_OK) {
+        st = dyti_json_load(file, &json);
+    }
+    at.object = json;
+    if (st == DYT_OK) {
+        st = dyti_json_int(&at, "format", 1, 1, &format);
+    }
+    if (st == DYT_OK) {
+        st = dyti_json_object_or_null(&at, "files", &files);
+    }
+    if (st == DYT_OK && json_object_size(files) == 0) {
+        st = DYTI_FAIL(DYT_ERR_FORMAT, "%s: files is missing", file);
+    }
+    if (st == DYT_OK) {
+        json_object_foreach((json_t *)(uintptr_t)files, name, bytes)
+        {
+            st = check_file(path, name, bytes);
+            if (st != DYT_OK) {
+                break;
+            }
+        }
+    }
+    json_decref(json);
+    return st;
+}
+
+/* ---- whole ones --------------------------------------------------------- */
+
+struct whole {
+    uint64_t step;
+    double score; /* -INFINITY = not measured */
+    bool keep;
+};
+
+static int newest_first(const void *a, const void *b)
+{
+    const struct whole *x = a, *y = b;
+
+    return (x->step < y->step) - (x->step > y->step);
+}
+
+static enum dyt_status path_of(const char *root, uint64_t step,
+                               char path[DYTI_PATH_BYTES])
+{
+    char name[64];
+
+    dyti_checkpoint_name(step, false, name);
+    return dyti_path_join(path, root, name);
+}
+
+/* Steps that have a directory with our name, newest first, whole or not. */
+static enum dyt_status list_steps(const char *root, struct whole **out,
+                                  size_t *out_count)
+{
+    struct listing list = {NULL, 0, 0};
+    struct whole *whole = NULL;
+    size_t count = 0;
+    uint64_t step;
+    enum dyt_status st = list_dir(root, &list);
+
+    if (st == DYT_OK) {
+        whole = calloc(list.count + 1, sizeof(*whole));
+        if (whole == NULL) {
+            st = DYTI_FAIL(DYT_ERR_NOMEM, "%s: %zu names", root, list.count);
+        }
+    }
+    for (size_t i = 0; i < list.count && st == DYT_OK; i++) {
+        if (dyti_checkpoint_name_parse(list.name[i], false, &step)) {
+            whole[count++].step = step;
+        }
+    }
+    free(list.name);
+    if (st != DYT_OK) {
+        return st;
+    }
+    qsort(whole, count, sizeof(*whole), newest_first);
+    *out = whole;
+    *out_count = count;
+    return DYT_OK;
+}
+
+enum dyt_status dyti_checkpoint_latest(const char *root,
+                                       char out_path[DYTI_PATH_BYTES],
+                                       bool *out_found)
+{
+    char path[DYTI_PATH_BYTES];
+    struct whole *whole = NULL;
+    size_t count = 0;
+    bool found = false;
+    enum dyt_status st = list_steps(root, &whole, &count);
+
+    for (size_t i = 0; i < count && st == DYT_OK && !found; i++) {
+        st = path_of(root, whole[i].step, path);
+        found = st == DYT_OK && dyti_checkpoint_check(path) == DYT_OK;
+    }
+    free(whole);
+    if (st != DYT_OK) {
+        return st;
+    }
+    if (found) {
+        memcpy(out_path, path, sizeof(path));
+    }
+    *out_found = found;
+    return DYT_OK;
+}
+
+static void keep_the_best(struct whole *whole, size_t count, uint32_t keep)
+{
+    for (uint32_t k = 0; k < keep; k++) {
+        struct whole *best = NULL;
+
+        for (size_t i = 0; i < count; i++) { /* newest first: ties go to it */
+            if (!whole[i].keep && whole[i].score > -INFINITY &&
+                (best == NULL || whole[i].score > best->score)) {
+                best = &whole[i];
+            }
+        }
+        if (best == NULL) {
+            return;
+        }
+        best->keep = true;
+    }
+}
+
+/* Only a whole one counts towards keep_last; what is not whole goes. */
+static enum dyt_status choose(const char *root, struct whole *whole,
+                              size_t count, uint32_t keep_last,
+                              uint32_t keep_best)
+{
+    char path[DYTI_PATH_BYTES];
+    uint32_t last = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        struct dyti_checkpoint_state state = {0};
+        enum dyt_status st = path_of(root, whole[i].step, path);
+
+        if (st != DYT_OK) {
+            return st;
+        }
+        whole[i].score = -INFINITY;
+        if (dyti_checkpoint_check(path) != DYT_OK ||
+            dyti_checkpoint_read_state(path, &state) != DYT_OK) {
+            continue;
+        }
+        whole[i].keep = last++ < keep_last;
+        if (!isnan(state.score)) {
+            whole[i].score = state.score;
+        }
+        dyti_checkpoint_state_fini(&state);
+    }
+    keep_the_best(whole, count, keep_best);
+    return DYT_OK;
+}
+
+enum dyt_status dyti_checkpoint_prune(const char *root, uint64_t step,
+                                      uint32_t keep_last, uint32_t keep_best)
+{
+    char path[DYTI_PATH_BYTES];
+    struct whole *whole = NULL;
+    size_t count = 0;
+    enum dyt_status st = list_steps(root, &whole, &count);
+
+    if (st == DYT_OK) {
+        st = choose(root, whole, count, keep_last < 1 ? 1 : keep_last,
+                    keep_best);
+    }
+    for (size_t i = 0; i < count && st == DYT_OK; i++) {
+        if (whole[i].keep || whole[i].step == step) {
+            continue;
+        }
+        st = path_of(root, whole[i].step, path);
+        if (st == DYT_OK) {
+            st = dyti_checkpoint_remove(path);
+        }
+    }
+    free(whole);
+    return st;
+}
+
+/* ---- copies ------------------------------------------------------------- */
+
+static enum dyt_status copy_bytes(int from, int to, const char *what)
+{
+    char *buffer = malloc(COPY_BYTES);
+    uint64_t at = 0;
+    enum dyt_status st = DYT_OK;
+
+    if (buffer == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%s", what);
+    }
+    while (st == DYT_OK) {
+        ssize_t got = pread(from, buffer, COPY_BYTES, (off_t)at);
+
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got < 0) {
+            st = DYTI_FAIL(DYT_ERR_IO, "%s: %s", what, strerror(errno));
+        }
+        if (got <= 0) {
+            break;
+        }
+        st = dyti_pwrite_all(to, buffer, (size_t)got, at, what);
+        at += (uint64_t)got;
+    }
+    if (st == DYT_OK && fsync(to) != 0) {
+        st = DYTI_FAIL(DYT_ERR_IO, "%s: fsync: %s", what, strerror(errno));
+    }
+    free(buffer);
+    return st;
+}
+
+enum dyt_status dyti_checkpoint_copy(const char *from_dir, const char *to_dir,
+                                     const char *name, bool *out_copied)
+{
+    char source[DYTI_PATH_BYTES], target[DYTI_PATH_BYTES];
+    int from = -1, to = -1;
+    enum dyt_status st = dyti_path_join(source, from_dir, name);
+
+    if (st == DYT_OK) {
+        st = dyti_path_join(target, to_dir, name);
+    }
+    if (st != DYT_OK) {
+        return st;
+    }
+    from = open(source, O_RDONLY | O_CLOEXEC);
+    if (from < 0 && errno == ENOENT) {
+        *out_copied = false;
+        return DYT_OK;
+    }
+    if (from < 0) {
+        return DYTI_FAIL(DYT_ERR_IO, "%s: %s", source, strerror(errno));
+    }
+    to = open(target, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (to < 0) {
+        st = DYTI_FAIL(DYT_ERR_IO, "%s: %s", target, strerror(errno));
+    } else {
+        st = copy_bytes(from, to, target);
+        close(to);
+    }
+    close(from);
+    if (st == DYT_OK) {
+        *out_copied = true;
+    }
+    return st;
+}
