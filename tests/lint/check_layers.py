@@ -22,7 +22,7 @@ CORE = {
 ROLES = ("rollout", "score", "trainer")
 # bridge/<family>/<name>, and bridge/<name> that have no families.
 FAMILIES = ("device", "comm", "mover")
-FLAT = ("wire", "control", "format", "plugin")
+FLAT = ("wire", "control", "format", "reward", "plugin")
 # lib/ assembles the shared library: no model, no roles, no files.
 LIB_MUST_NOT = {"nn", "rollout", "score", "trainer", "format"}
 
