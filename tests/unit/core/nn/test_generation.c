@@ -82,7 +82,6 @@ static void compose(struct generator *g, const struct nn_batch *b, int pass)
             int64_t r = batch->row_count++;
 
             g->packed[r] = nn_first[s] + p;
-            g->row[r] = (int32_t)r;
             g->position[r] = p;
             g->ids[r] = b->ids[nn_first[s] + p];
         }
@@ -91,6 +90,9 @@ static void compose(struct generator *g, const struct nn_batch *b, int pass)
             g->table_first[batch->sequence_count++] = s * 3;
             g->first[batch->sequence_count] = (int32_t)batch->row_count;
         }
+    }
+    for (int64_t k = 0; k < batch->row_count; k++) {
+        g->row[k] = (int32_t)((k + 2) % batch->row_count); /* any order */
     }
 }
 
@@ -114,7 +116,8 @@ static void run_rank(struct dyt_rank *me)
     rank_true(me, work.used == 0);
     nn_region_free(&work);
     for (int64_t k = 0; k < g->batch.row_count && part->has_head; k++) {
-        memcpy(g->logits + g->packed[k] * g->world.desc.model->arch.vocab +
+        memcpy(g->logits +
+                   g->packed[g->row[k]] * g->world.desc.model->arch.vocab +
                    part->vocab_lo,
                one + k * mine, (size_t)mine * sizeof(float));
     }
