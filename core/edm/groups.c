@@ -14,8 +14,8 @@ static const char *const dimension_name[DYTI_DIM_COUNT] = {
 
 const char *dyti_slot_name(enum dyti_arena_slot slot)
 {
-    static const char *const name[DYTI_ARENA_SLOT_COUNT] = {
-        "rollout", "train", "reference"};
+    static const char *const name[DYTI_ARENA_SLOT_COUNT] = {"rollout", "train",
+                                                            "reference"};
 
     return slot < DYTI_ARENA_SLOT_COUNT ? name[slot] : "?";
 }
@@ -171,8 +171,8 @@ static enum dyt_status add_layout(struct dyti_group_table *table,
 
     for (int d = 0; d < DYTI_DIM_COUNT; d++) {
         for (uint32_t m = 0; m < layout->member_count && st == DYT_OK; m++) {
-            struct place at = member_place(desc, DYTI_DIM_ALL,
-                                           (struct place){0}, m);
+            struct place at =
+                member_place(desc, DYTI_DIM_ALL, (struct place){0}, m);
 
             if (is_first(desc, (enum dyti_dimension)d, at)) {
                 st = add_group(table, layout, slot, (enum dyti_dimension)d, at,

@@ -1,6 +1,6 @@
-/* The static world of one rank: who its peers are, where their memory is mapped,
- * which groups it belongs to.  Built once when a job starts, used by every phase,
- * closed in order.
+/* The static world of one rank: who its peers are, where their memory is
+ * mapped, which groups it belongs to.  Built once when a job starts, used by
+ * every phase, closed in order.
  *
  * The manager makes one control segment and one segment per rank (memory ops:
  * create; and resize for the control segment, to dyti_world_control_bytes()).
@@ -48,7 +48,7 @@ struct dyti_world_params {
     /* Segments by handle (borrowed until close) … */
     int control_handle;
     enum dyti_page_kind control_pages;
-    const int *segment_handle; /* [world_size] */
+    const int *segment_handle;                /* [world_size] */
     const enum dyti_page_kind *segment_pages; /* [world_size] */
     bool own_is_sized; /* the own segment has its size already */
     /* … or mapped already, for ranks that are threads of one process: then the
@@ -111,7 +111,7 @@ void *dyti_world_work(const struct dyti_world *world, uint64_t *out_bytes);
 /* ---- switching ----------------------------------------------------------- */
 
 struct dyti_world_switch_options {
-    uint32_t kinds;      /* bits 1 << kind that travel; 0: all but the gradient */
+    uint32_t kinds; /* bits 1 << kind that travel; 0: all but the gradient */
     enum dyti_side side; /* who executes: pull (default) or push */
     uint64_t cap_bytes;  /* most that a rank's segment may take; 0: no cap */
 };
@@ -127,17 +127,17 @@ struct dyti_world_switch_options {
  * @return DYT_ERR_INVALID  a slot without a layout
  * @return what plan, schedule and dyti_switch_create() return
  */
-enum dyt_status
-dyti_world_prepare(struct dyti_world *world, enum dyti_arena_slot from,
-                   enum dyti_arena_slot to,
-                   const struct dyti_world_switch_options *options,
-                   struct dyti_switch **out_switch, int64_t *out_plan_ns);
+enum dyt_status dyti_world_prepare(
+    struct dyti_world *world, enum dyti_arena_slot from,
+    enum dyti_arena_slot to, const struct dyti_world_switch_options *options,
+    struct dyti_switch **out_switch, int64_t *out_plan_ns);
 
-/* ---- memory --------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------
+ */
 
 /* One owner of memory on this rank. */
 struct dyti_world_owner {
-    char name[32]; /* "rollout param", "work", "control" */
+    char name[32];          /* "rollout param", "work", "control" */
     uint64_t bytes;         /* of addresses */
     uint64_t touched_bytes; /* with memory behind them, now */
 };

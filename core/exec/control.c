@@ -4,7 +4,7 @@
 #include <time.h>
 
 #define PAGE_BYTES 4096u
-#define SLICE_NS 40000000
+#define SLICE_NS   40000000
 
 uint64_t dyti_control_bytes(void)
 {
@@ -215,11 +215,10 @@ static enum dyt_status say_aborted(const struct dyti_control_page *page,
     for (uint32_t i = 0; i < size; i++) {
         if (atomic_load(&page->rank[i].vote) ==
             (epoch << 8 | DYTI_VOTE_FAILED)) {
-            return DYTI_FAIL(
-                DYT_ERR_PEER, "switch %llu aborted: rank %u: %s",
-                (unsigned long long)epoch, i,
-                dyt_status_text(
-                    (enum dyt_status)atomic_load(&page->rank[i].cause)));
+            return DYTI_FAIL(DYT_ERR_PEER, "switch %llu aborted: rank %u: %s",
+                             (unsigned long long)epoch, i,
+                             dyt_status_text((enum dyt_status)atomic_load(
+                                 &page->rank[i].cause)));
         }
     }
     return DYTI_FAIL(DYT_ERR_PEER, "switch %llu aborted",

@@ -1,15 +1,14 @@
-/* The control page: the few words that all ranks of a job and its manager share.
- * Answers "has anybody failed?", "which switch runs?", "how did it end?"
+/* The control page: the few words that all ranks of a job and its manager
+ * share. Answers "has anybody failed?", "which switch runs?", "how did it end?"
  *
  * It is the start of the control segment, zero when made; nobody else writes
  * there.  A switch goes through it so:
  *
  *   begin    one caller takes the lock:   epoch 0 -> e          (else BUSY)
  *   vote     every rank: READY or FAILED of epoch e
- *   decide   once, when all have voted: commit(e) if all are READY, or abort(e);
- *            or abort(e) at any time when a rank is lost
- *   leave    every rank, when it has acted on the decision
- *   end      when all have left: epoch e -> 0
+ *   decide   once, when all have voted: commit(e) if all are READY, or
+ * abort(e); or abort(e) at any time when a rank is lost leave    every rank,
+ * when it has acted on the decision end      when all have left: epoch e -> 0
  *
  * The decision is one atomic compare-and-swap from "none of e", so it is made
  * once, whoever makes it: the manager by dyti_switch_commit(), or by
@@ -25,7 +24,7 @@
 #include "ops/wait.h"
 
 #define DYTI_CONTROL_MAX_RANKS 1024u
-#define DYTI_CONTROL_MAGIC 0x64796e63746c3101u
+#define DYTI_CONTROL_MAGIC     0x64796e63746c3101u
 
 enum dyti_vote { DYTI_VOTE_NONE, DYTI_VOTE_READY, DYTI_VOTE_FAILED };
 
@@ -73,8 +72,8 @@ enum dyt_status dyti_control_open(void *memory, uint32_t world_size,
 enum dyt_status dyti_switch_begin(struct dyti_control_page *page,
                                   uint64_t epoch, uint64_t version);
 
-/* Where there is no manager: every rank of the switch calls it, when all of them
- * have met, with the same numbers; the first takes the lock for all. */
+/* Where there is no manager: every rank of the switch calls it, when all of
+ * them have met, with the same numbers; the first takes the lock for all. */
 enum dyt_status dyti_switch_join(struct dyti_control_page *page, uint64_t epoch,
                                  uint64_t version);
 

@@ -62,10 +62,10 @@ static void swap_kv(struct dyti_switch *self)
     const struct dyti_layout *dst = self->params.plan->plan->inputs.dst;
 
     for (int32_t layer = 0; layer < dst->model->arch.layers; layer++) {
-        const struct dyti_shard *k = own_shard(
-            self, dyti_model_find(dst->model, layer, DYTI_SLOT_K));
-        const struct dyti_shard *v = own_shard(
-            self, dyti_model_find(dst->model, layer, DYTI_SLOT_V));
+        const struct dyti_shard *k =
+            own_shard(self, dyti_model_find(dst->model, layer, DYTI_SLOT_K));
+        const struct dyti_shard *v =
+            own_shard(self, dyti_model_find(dst->model, layer, DYTI_SLOT_V));
         unsigned char *a, *b;
 
         if (k == NULL || v == NULL || shard_extent(k) != shard_extent(v)) {
@@ -112,7 +112,8 @@ enum dyt_status dyti_fault_after(struct dyti_switch *self,
     return DYT_OK;
 }
 
-/* Kinds of the source layout that are dead now: the way back fills them whole. */
+/* Kinds of the source layout that are dead now: the way back fills them whole.
+ */
 static uint32_t abandoned_kinds(const struct dyti_switch *self)
 {
     const struct dyti_plan_inputs *inputs = &self->params.plan->plan->inputs;

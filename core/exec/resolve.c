@@ -36,15 +36,13 @@ static enum dyt_status check_end(const struct dyti_switch *self, uint32_t rank,
     if (rank >= self->params.world_size || slot >= DYTI_ARENA_SLOT_COUNT ||
         kind >= DYTI_KIND_COUNT || offset > map->bytes[slot][kind] ||
         bytes > map->bytes[slot][kind] - offset) {
-        return DYTI_FAIL(DYT_ERR_LAYOUT,
-                         "a span of %llu bytes at %llu is not in region %u, %s "
-                         "of rank %u",
-                         (unsigned long long)bytes, (unsigned long long)offset,
-                         slot,
-                         kind < DYTI_KIND_COUNT
-                             ? dyti_kind_name((enum dyti_kind)kind)
-                             : "?",
-                         rank);
+        return DYTI_FAIL(
+            DYT_ERR_LAYOUT,
+            "a span of %llu bytes at %llu is not in region %u, %s "
+            "of rank %u",
+            (unsigned long long)bytes, (unsigned long long)offset, slot,
+            kind < DYTI_KIND_COUNT ? dyti_kind_name((enum dyti_kind)kind) : "?",
+            rank);
     }
     return DYT_OK;
 }
@@ -56,10 +54,9 @@ static enum dyt_status resolve_span(struct dyti_switch *self,
 {
     struct dyti_copy copy = {.src_dtype = span->src_dtype,
                              .dst_dtype = span->dst_dtype};
-    enum dyt_status st =
-        check_end(self, step->src_rank, span->src_slot, span->src_kind,
-                  span->src_offset,
-                  extent(span->size, span->src_stride, span->src_dtype));
+    enum dyt_status st = check_end(
+        self, step->src_rank, span->src_slot, span->src_kind, span->src_offset,
+        extent(span->size, span->src_stride, span->src_dtype));
 
     if (st == DYT_OK) {
         st = check_end(self, step->dst_rank, span->dst_slot, span->dst_kind,
@@ -69,12 +66,12 @@ static enum dyt_status resolve_span(struct dyti_switch *self,
     if (st != DYT_OK) {
         return st;
     }
-    copy.src = dyti_switch_address(&self->params, step->src_rank,
-                                   span->src_slot, span->src_kind,
-                                   span->src_offset);
-    copy.dst = dyti_switch_address(&self->params, step->dst_rank,
-                                   span->dst_slot, span->dst_kind,
-                                   span->dst_offset);
+    copy.src =
+        dyti_switch_address(&self->params, step->src_rank, span->src_slot,
+                            span->src_kind, span->src_offset);
+    copy.dst =
+        dyti_switch_address(&self->params, step->dst_rank, span->dst_slot,
+                            span->dst_kind, span->dst_offset);
     for (uint32_t d = 0; d < DYTI_SPAN_DIMS; d++) {
         copy.size[d] = span->size[d];
         copy.src_stride[d] = span->src_stride[d];
@@ -99,8 +96,8 @@ static enum dyt_status resolve_step(struct dyti_switch *self,
     }
     for (uint32_t i = 0; i < step->span_count; i++) {
         uint32_t s = step->span_first + i;
-        enum dyt_status st = resolve_span(self, step, &schedule->span[s],
-                                          &self->copy[s]);
+        enum dyt_status st =
+            resolve_span(self, step, &schedule->span[s], &self->copy[s]);
 
         if (st != DYT_OK) {
             DYTI_NOTE("resolving span %u from rank %u to rank %u", s,

@@ -19,15 +19,15 @@ static enum dyt_status copy_step(struct dyti_switch *self,
 
     do {
         st = params->mover->post(params->mover_self, &move, &ticket);
-    } while (st == DYT_PENDING && atomic_load(&params->control->abort.value) ==
-                                      0);
+    } while (st == DYT_PENDING &&
+             atomic_load(&params->control->abort.value) == 0);
     if (st != DYT_OK) {
         return st == DYT_PENDING ? dyti_control_check(params->control) : st;
     }
     do {
         st = params->mover->poll(params->mover_self, ticket);
-    } while (st == DYT_PENDING && atomic_load(&params->control->abort.value) ==
-                                      0);
+    } while (st == DYT_PENDING &&
+             atomic_load(&params->control->abort.value) == 0);
     if (st == DYT_PENDING) {
         params->mover->cancel(params->mover_self);
         return dyti_control_check(params->control);

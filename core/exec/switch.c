@@ -7,8 +7,14 @@
 #include <string.h>
 
 /* What each rank says when the ranks meet. */
-enum { MEET_STATUS, MEET_FINGERPRINT, MEET_EPOCH, MEET_VERSION, MEET_VERIFY,
-       MEET_WORDS };
+enum {
+    MEET_STATUS,
+    MEET_FINGERPRINT,
+    MEET_EPOCH,
+    MEET_VERSION,
+    MEET_VERIFY,
+    MEET_WORDS
+};
 
 const char *dyti_switch_point_name(enum dyti_switch_point point)
 {
@@ -117,7 +123,8 @@ uint64_t dyti_switch_fingerprint(const struct dyti_switch *self)
     return self->params.plan->fingerprint;
 }
 
-/* ---- the parts of a run ---------------------------------------------------- */
+/* ---- the parts of a run ----------------------------------------------------
+ */
 
 static int64_t now(const struct dyti_switch *self)
 {
@@ -148,10 +155,9 @@ static enum dyt_status check_lock(struct dyti_switch *self,
     if (order->unmanaged || epoch == order->epoch) {
         return DYT_OK;
     }
-    return DYTI_FAIL(DYT_ERR_STATE,
-                     "switch %llu was ordered, but switch %llu is running",
-                     (unsigned long long)order->epoch,
-                     (unsigned long long)epoch);
+    return DYTI_FAIL(
+        DYT_ERR_STATE, "switch %llu was ordered, but switch %llu is running",
+        (unsigned long long)order->epoch, (unsigned long long)epoch);
 }
 
 static enum dyt_status compare_word(const struct dyti_switch *self,
@@ -214,8 +220,8 @@ static enum dyt_status meet(struct dyti_switch *self,
     mine[MEET_VERSION] = order->version;
     mine[MEET_VERIFY] = order->verify;
     if (self->params.world_size > 1) {
-        met = all->ops->all_gather(all->self, mine, self->meeting,
-                                   self->counts);
+        met =
+            all->ops->all_gather(all->self, mine, self->meeting, self->counts);
         if (met != DYT_OK) {
             return st != DYT_OK ? st : met;
         }

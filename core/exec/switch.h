@@ -39,9 +39,9 @@ struct dyti_switch_params {
     enum dyti_arena_slot from, to;
     /* All borrowed until destroy: */
     const struct dyti_layout *from_layout; /* whose phase ends */
-    const struct dyti_switch_plan *plan; /* of this rank */
-    void *const *segment;                /* [world_size] bases, mapped here */
-    const struct dyti_arena_map *map;    /* [world_size] */
+    const struct dyti_switch_plan *plan;   /* of this rank */
+    void *const *segment;                  /* [world_size] bases, mapped here */
+    const struct dyti_arena_map *map;      /* [world_size] */
     struct dyti_control_page *control;
     struct dyti_group all; /* all ranks of the world, by rank */
     struct dyti_kernels kernels;

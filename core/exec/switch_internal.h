@@ -21,7 +21,8 @@ struct dyti_switch {
 #endif
 };
 
-/* ---- resolve.c ------------------------------------------------------------ */
+/* ---- resolve.c ------------------------------------------------------------
+ */
 
 /* Address of byte `offset` in a region of a rank's segment. */
 unsigned char *dyti_switch_address(const struct dyti_switch_params *params,
@@ -30,12 +31,14 @@ unsigned char *dyti_switch_address(const struct dyti_switch_params *params,
 /* Spans to copies; refuses what would leave its region. */
 enum dyt_status dyti_switch_resolve(struct dyti_switch *self);
 
-/* ---- run.c ---------------------------------------------------------------- */
+/* ---- run.c ----------------------------------------------------------------
+ */
 
 /* All steps of the schedule, once. */
 enum dyt_status dyti_switch_transfer(struct dyti_switch *self);
 
-/* ---- fault.c: only what test builds compile ------------------------------- */
+/* ---- fault.c: only what test builds compile -------------------------------
+ */
 
 #ifdef DYT_TEST_HOOKS
 /* Before and after the transfer of a faulty order. */

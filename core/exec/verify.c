@@ -57,9 +57,8 @@ static void lattice_sample(const int64_t shape[DYTI_VERIFY_DIMS], uint64_t bits,
 static bool cross(const struct dyti_verify_piece *piece,
                   const struct lattice *lattice, struct dyti_hash_box *out)
 {
-    struct dyti_hash_box box = {.data = piece->data,
-                                .salt = piece->salt,
-                                .dtype = piece->dtype};
+    struct dyti_hash_box box = {
+        .data = piece->data, .salt = piece->salt, .dtype = piece->dtype};
 
     for (uint32_t d = 0; d < DYTI_VERIFY_DIMS; d++) {
         int64_t start = lattice->start[d], step = lattice->step[d];
@@ -72,8 +71,8 @@ static bool cross(const struct dyti_verify_piece *piece,
             return false;
         }
         start += first * step;
-        box.data = (const unsigned char *)box.data +
-                   (start - lo) * piece->stride[d];
+        box.data =
+            (const unsigned char *)box.data + (start - lo) * piece->stride[d];
         box.index += (uint64_t)(start * piece->index_stride[d]);
         box.size[d] = end - first;
         box.stride[d] = piece->stride[d] * step;
@@ -310,8 +309,8 @@ enum dyt_status dyti_verifier_run(struct dyti_verifier *verifier,
     }
     own[0] = st == DYT_OK ? 0 : (uint64_t)(uint32_t)(-(int)st);
     if (v->world_size > 1) {
-        gathered = all->ops->all_gather(all->self, own, v->vector,
-                                        v->counts_bytes);
+        gathered =
+            all->ops->all_gather(all->self, own, v->vector, v->counts_bytes);
         if (gathered != DYT_OK) {
             return st != DYT_OK ? st : gathered;
         }

@@ -2,10 +2,9 @@
  * depend on the layout (base/hash.h): each rank hashes its own shards, one
  * all-gather carries the sums, every rank compares all of them.
  *
- *   of the destination  one sum per atom that the rank holds: holders of an atom
- *                       must agree
- *   of the sources      one sum per tensor, over the atoms that this rank answers
- *                       for, of the bits as the destination would store them
+ *   of the destination  one sum per atom that the rank holds: holders of an
+ * atom must agree of the sources      one sum per tensor, over the atoms that
+ * this rank answers for, of the bits as the destination would store them
  *
  * and over all ranks the atoms of a tensor (each counted once) must sum to what
  * its sources sum to.  A sample takes every 128th row (or element) of a tensor,
@@ -20,11 +19,12 @@
 
 #define DYTI_VERIFY_DIMS DYTI_COPY_DIMS
 
-/* A box of own memory to hash; dims from slow to fast, unused ones have size 1. */
+/* A box of own memory to hash; dims from slow to fast, unused ones have size 1.
+ */
 struct dyti_verify_piece {
     const unsigned char *data; /* of the first element */
     int64_t lo[DYTI_VERIFY_DIMS], size[DYTI_VERIFY_DIMS]; /* elements */
-    int64_t stride[DYTI_VERIFY_DIMS];       /* bytes */
+    int64_t stride[DYTI_VERIFY_DIMS];                     /* bytes */
     int64_t index_stride[DYTI_VERIFY_DIMS]; /* elements of the tensor */
     uint32_t tensor;
     uint32_t word; /* of this rank's part of the vector, where its sum goes */

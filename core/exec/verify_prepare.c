@@ -48,8 +48,8 @@ static enum dyt_status add_piece(struct preparing *p,
         &dyti_layout_view(layout, v->rank)->shard[shard_index];
     struct dyti_verify_piece piece = {.tensor = atom->tensor,
                                       .word = word,
-                                      .salt = dyti_content_salt(atom->tensor,
-                                                                kind),
+                                      .salt =
+                                          dyti_content_salt(atom->tensor, kind),
                                       .dtype = shard->dtype,
                                       .as = as};
     enum dyt_status st;
@@ -85,8 +85,7 @@ static enum dyt_status prepare_want(struct preparing *p, uint32_t w,
     want->kind = (uint8_t)kind;
     want->word = calloc(want->atoms.holder_count + 1, sizeof(*want->word));
     if (want->word == NULL) {
-        return DYTI_FAIL(DYT_ERR_NOMEM, "%zu hashes",
-                         want->atoms.holder_count);
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%zu hashes", want->atoms.holder_count);
     }
     for (size_t a = 0; a < want->atoms.atom_count; a++) {
         const struct dyti_atom *atom = &want->atoms.atom[a];
@@ -126,8 +125,8 @@ static enum dyt_status prepare_source(struct preparing *p, uint32_t w,
             &atoms.holder[atom->holder_first + turn];
 
         if (holder->rank == p->verifier->rank) {
-            uint64_t word = sums_at + w * p->verifier->model->tensor_count +
-                            atom->tensor;
+            uint64_t word =
+                sums_at + w * p->verifier->model->tensor_count + atom->tensor;
 
             st = add_piece(p, source->layout, source->slot, holder->shard, atom,
                            (uint32_t)word, (uint8_t)want->kind, as);
@@ -148,8 +147,7 @@ static enum dyt_status allocate(struct dyti_verifier *v)
     v->narrowed = malloc(DYTI_VERIFY_SCRATCH_BYTES);
     if (v->vector == NULL || v->box == NULL || v->box_word == NULL ||
         v->box_hash == NULL || v->narrowed == NULL) {
-        return DYTI_FAIL(DYT_ERR_NOMEM, "verifying %zu pieces",
-                         v->piece_count);
+        return DYTI_FAIL(DYT_ERR_NOMEM, "verifying %zu pieces", v->piece_count);
     }
     return DYT_OK;
 }
@@ -192,14 +190,13 @@ enum dyt_status dyti_verifier_init(struct dyti_verifier *verifier,
                           .region_arg = region_arg};
     enum dyt_status st;
 
-    *verifier = (struct dyti_verifier){
-        .model = inputs->dst->model,
-        .rank = rank,
-        .world_size = inputs->dst->desc.world_size,
-        .kernels = *kernels,
-        .want_count = inputs->want_count};
-    verifier->want =
-        calloc(inputs->want_count + 1, sizeof(*verifier->want));
+    *verifier =
+        (struct dyti_verifier){.model = inputs->dst->model,
+                               .rank = rank,
+                               .world_size = inputs->dst->desc.world_size,
+                               .kernels = *kernels,
+                               .want_count = inputs->want_count};
+    verifier->want = calloc(inputs->want_count + 1, sizeof(*verifier->want));
     verifier->first =
         calloc(verifier->world_size + 1, sizeof(*verifier->first));
     verifier->counts_bytes =

@@ -38,8 +38,8 @@ static uint64_t touched(const struct sw_rank *rank)
         return 0;
     }
     for (size_t i = 0; i < count; i++) {
-        sum += strcmp(owner[i].name, "control") == 0 ? 0
-                                                     : owner[i].touched_bytes;
+        sum +=
+            strcmp(owner[i].name, "control") == 0 ? 0 : owner[i].touched_bytes;
     }
     return sum;
 }
@@ -69,8 +69,8 @@ static void round_trip(struct sw_rank *rank, const struct trip *trip,
     rank_true(me, sw_check(rank, DYTI_ARENA_ROLLOUT, DYTI_PARAM, n + 1));
     rank_true(me, !optimizer || sw_check_all(rank, DYTI_ARENA_ROLLOUT, n + 1));
     rank_true(me, is_nan_region(rank, DYTI_ARENA_TRAIN));
-    rank_true(me, atomic_load(&dyti_world_control(rank->world)->version) ==
-                      n + 1);
+    rank_true(me,
+              atomic_load(&dyti_world_control(rank->world)->version) == n + 1);
     order.epoch++;
     rank_ok(me, sw_switch(rank, DYTI_ARENA_ROLLOUT, DYTI_ARENA_TRAIN,
                           &trip->options, &order, report));
@@ -80,8 +80,8 @@ static void round_trip(struct sw_rank *rank, const struct trip *trip,
 static void trip_body(struct sw_rank *rank, const struct trip *trip)
 {
     struct dyt_rank *me = rank->me;
-    void *was = dyti_world_region(rank->world, me->rank, DYTI_ARENA_TRAIN,
-                                  DYTI_PARAM);
+    void *was =
+        dyti_world_region(rank->world, me->rank, DYTI_ARENA_TRAIN, DYTI_PARAM);
     struct dyti_switch_report report;
     uint64_t memory = 0;
     uint32_t files = 0;

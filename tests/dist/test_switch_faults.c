@@ -1,9 +1,9 @@
-/* What goes wrong in a switch: mistakes that verify must see, orders that do not
- * agree, ranks and managers that die at any point.  All ranks end with the old
- * or all with the new, and what they end with is whole. */
+/* What goes wrong in a switch: mistakes that verify must see, orders that do
+ * not agree, ranks and managers that die at any point.  All ranks end with the
+ * old or all with the new, and what they end with is whole. */
 #include "switch_world.h"
 
-#define RANKS 4u
+#define RANKS  4u
 #define VICTIM 2u
 
 /* Shared by all ranks and the test: one per run. */
@@ -75,7 +75,8 @@ static void play(enum dyt_ranks_kind kind, struct scene *scene)
     munmap(scene->board, sizeof(*scene->board));
 }
 
-/* ---- mistakes --------------------------------------------------------------- */
+/* ---- mistakes ---------------------------------------------------------------
+ */
 
 static void there_and_back(struct sw_rank *rank, uint64_t version)
 {
@@ -130,8 +131,7 @@ static void faulty_switch(struct sw_rank *rank, const struct scene *scene)
 
         rank_true(me, st == DYT_OK && report.version == 2);
         copy.me = &quiet;
-        rank_true(me, me->rank != VICTIM ||
-                          scene->fault == DYTI_FAULT_LATE ||
+        rank_true(me, me->rank != VICTIM || scene->fault == DYTI_FAULT_LATE ||
                           !sw_check(&copy, DYTI_ARENA_ROLLOUT, DYTI_PARAM, 2));
         return;
     }
@@ -174,7 +174,8 @@ static void without_verify_the_mistakes_are_there(void **state)
     }
 }
 
-/* ---- orders that differ ------------------------------------------------------- */
+/* ---- orders that differ
+ * ------------------------------------------------------- */
 
 static void differing_orders(struct sw_rank *rank, const struct scene *scene)
 {
@@ -218,7 +219,8 @@ static void differing_orders_are_refused_by_all(void **state)
     play(DYT_RANKS_THREADS, &scene);
 }
 
-/* ---- deaths ------------------------------------------------------------------- */
+/* ---- deaths
+ * ------------------------------------------------------------------- */
 
 struct killer {
     struct sw_rank *rank;
@@ -384,9 +386,8 @@ static void a_dead_manager_means_the_old(void **state)
 
 static void a_manager_commits(void **state)
 {
-    struct scene scene = {.point = DYTI_AT_COUNT,
-                          .managed = true,
-                          .body = deadly_switch};
+    struct scene scene = {
+        .point = DYTI_AT_COUNT, .managed = true, .body = deadly_switch};
 
     (void)state;
     survive(DYT_RANKS_PROCESSES, &scene);

@@ -23,9 +23,9 @@ enum dyt_ranks_kind { DYT_RANKS_THREADS, DYT_RANKS_PROCESSES };
 struct dyt_rank {
     uint32_t rank, size;
     enum dyt_ranks_kind kind;
-    void *arg;           /* the caller's; its own copy in a process */
-    bool expect_death;   /* this rank kills itself: set before it does */
-    char wrong[1024];    /* "" = all well */
+    void *arg;         /* the caller's; its own copy in a process */
+    bool expect_death; /* this rank kills itself: set before it does */
+    char wrong[1024];  /* "" = all well */
 };
 
 #define rank_wrong(me, ...)                                                    \

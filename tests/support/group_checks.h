@@ -159,7 +159,8 @@ static inline void check_one(struct dyt_rank *me,
 static inline void check_collectives(struct dyt_rank *me,
                                      const struct group_fixture *fixture)
 {
-    static const uint64_t sizes[] = {0, 1, 3, 16, 4096, 4097, 50000, GROUP_MOST};
+    static const uint64_t sizes[] = {0,    1,    3,     16,
+                                     4096, 4097, 50000, GROUP_MOST};
     float *in = calloc(GROUP_MOST, sizeof(*in));
     float *out = calloc(GROUP_MOST, sizeof(*out));
     void *group = NULL;
@@ -243,10 +244,10 @@ static inline void check_exchange(struct dyt_rank *me,
     }
     for (uint32_t round = 0; round < 3 && me->wrong[0] == '\0'; round++) {
         struct dyti_p2p message[] = {
-            {next, true, tiny, 3},      {next, true, big, EXCHANGE_BIG},
-            {next, true, NULL, 0},      {next, true, send_after, 2},
-            {last, false, tiny_got, 3}, {last, false, got, EXCHANGE_BIG},
-            {last, false, NULL, 0},     {last, false, after, 2},
+            {next, true, tiny, 3},       {next, true, big, EXCHANGE_BIG},
+            {next, true, NULL, 0},       {next, true, send_after, 2},
+            {last, false, tiny_got, 3},  {last, false, got, EXCHANGE_BIG},
+            {last, false, NULL, 0},      {last, false, after, 2},
             {me->rank, true, &three, 1}, {me->rank, false, &own, 1}};
         size_t count = DYT_TEST_COUNT(message);
 
@@ -300,9 +301,10 @@ static inline void check_traffic(struct dyt_rank *me,
     if (is.sent_bytes - was.sent_bytes > bytes ||
         is.received_bytes - was.received_bytes >
             2 * bytes * others / me->size + 4096 * me->size) {
-        rank_wrong(me, "all-reduce of %" PRIu64 " bytes: %" PRIu64
-                       " sent, %" PRIu64 " received", bytes,
-                   is.sent_bytes - was.sent_bytes,
+        rank_wrong(me,
+                   "all-reduce of %" PRIu64 " bytes: %" PRIu64 " sent, %" PRIu64
+                   " received",
+                   bytes, is.sent_bytes - was.sent_bytes,
                    is.received_bytes - was.received_bytes);
     }
     for (uint32_t m = 0; m < me->size; m++) {
@@ -386,10 +388,10 @@ static inline void check_mismatch(struct dyt_rank *me,
     if (me->size > 1) {
         rank_status(me, DYT_ERR_INVALID,
                     me->rank == 0 ? ops->barrier(group)
-                                  : ops->all_reduce(group, x, me->rank == 1,
-                                                    DYTI_SUM_F32) == DYT_OK
-                                        ? ops->barrier(group)
-                                        : DYT_ERR_INVALID);
+                    : ops->all_reduce(group, x, me->rank == 1, DYTI_SUM_F32) ==
+                            DYT_OK
+                        ? ops->barrier(group)
+                        : DYT_ERR_INVALID);
     }
     ops->close(group);
 }

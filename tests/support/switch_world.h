@@ -84,10 +84,9 @@ static inline struct dyti_arch sw_arch(uint64_t seed)
 static inline void sw_desc(uint64_t seed, uint32_t world_size, bool trains,
                            uint32_t *ranks, struct dyti_layout_desc *out)
 {
-    static const uint32_t degrees[][3] = {{1, 1, 1}, {2, 1, 1}, {1, 2, 1},
-                                          {1, 1, 2}, {3, 1, 1}, {1, 3, 1},
-                                          {1, 1, 3}, {4, 1, 1}, {2, 2, 1},
-                                          {2, 1, 2}, {1, 2, 2}, {1, 1, 4}};
+    static const uint32_t degrees[][3] = {
+        {1, 1, 1}, {2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {3, 1, 1}, {1, 3, 1},
+        {1, 1, 3}, {4, 1, 1}, {2, 2, 1}, {2, 1, 2}, {1, 2, 2}, {1, 1, 4}};
     struct dyti_layout_desc desc = {.phase = trains ? "train" : "rollout",
                                     .world_size = world_size,
                                     .ranks = ranks};
@@ -140,9 +139,8 @@ static inline enum dyt_status sw_case_init(struct sw_case *c, uint64_t seed,
         st = dyti_layout_build(c->model, &desc, &c->layout[DYTI_ARENA_TRAIN]);
     }
     for (uint32_t r = 0; r < world_size && st == DYT_OK; r++) {
-        st = dyti_arena_map_build(
-            (const struct dyti_layout *const *)c->layout, r, 100000,
-            &c->map[r]);
+        st = dyti_arena_map_build((const struct dyti_layout *const *)c->layout,
+                                  r, 100000, &c->map[r]);
     }
     return st;
 }
@@ -154,7 +152,8 @@ static inline void sw_case_fini(struct sw_case *c)
     dyti_model_destroy(c->model);
 }
 
-/* ---- memory --------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------
+ */
 
 static inline void sw_memory_open(struct sw_memory *memory, struct sw_case *c,
                                   enum dyt_ranks_kind kind)
@@ -163,13 +162,13 @@ static inline void sw_memory_open(struct sw_memory *memory, struct sw_case *c,
     uint64_t bytes = 0;
 
     *memory = (struct sw_memory){.control = -1};
-    assert_ok(dyti_world_control_bytes(
-        (const struct dyti_layout *const *)c->layout, c->world_size,
-        &dyti_group_shm, &bytes));
+    assert_ok(
+        dyti_world_control_bytes((const struct dyti_layout *const *)c->layout,
+                                 c->world_size, &dyti_group_shm, &bytes));
     assert_ok(ops->create("control", DYTI_PAGES_4K, &memory->control));
     assert_ok(ops->resize(memory->control, DYTI_PAGES_4K, bytes));
-    assert_ok(ops->map(memory->control, DYTI_PAGES_4K, bytes,
-                       &memory->control_mem));
+    assert_ok(
+        ops->map(memory->control, DYTI_PAGES_4K, bytes, &memory->control_mem));
     for (uint32_t r = 0; r < c->world_size; r++) {
         memory->pages[r] = DYTI_PAGES_4K;
         assert_ok(ops->create("rank", DYTI_PAGES_4K, &memory->segment[r]));
@@ -196,7 +195,8 @@ static inline void sw_memory_close(struct sw_memory *memory,
     ops->close(memory->control);
 }
 
-/* ---- ranks ---------------------------------------------------------------- */
+/* ---- ranks ----------------------------------------------------------------
+ */
 
 static inline void sw_rank_close(struct sw_rank *rank)
 {
@@ -215,30 +215,28 @@ static inline enum dyt_status sw_rank_open(struct sw_rank *rank,
     struct dyti_kernel_params kernel = {.struct_size = sizeof(kernel)};
     enum dyt_status st;
 
-    *rank = (struct sw_rank){.me = me,
-                             .kernels = {.ops = &dyti_kernels_host}};
+    *rank = (struct sw_rank){.me = me, .kernels = {.ops = &dyti_kernels_host}};
     st = sw_case_init(&rank->c, seed, world_size);
     if (st == DYT_OK) {
         st = rank->kernels.ops->open(&kernel, &rank->kernels.self);
     }
     if (st == DYT_OK) {
-        struct dyti_world_params params = {
-            .struct_size = sizeof(params),
-            .rank = me->rank,
-            .world_size = world_size,
-            .map = rank->c.map,
-            .control_handle = memory->control,
-            .control_pages = DYTI_PAGES_4K,
-            .segment_handle = memory->segment,
-            .segment_pages = memory->pages,
-            .memory = &dyti_memory_host,
-            .group = &dyti_group_shm,
-            .mover = &dyti_mover_direct,
-            .wait = &dyti_wait_futex,
-            .clock = &dyti_clock_host,
-            .kernels = rank->kernels,
-            .timeout_ns = 20000000000,
-            .oversubscribed = true};
+        struct dyti_world_params params = {.struct_size = sizeof(params),
+                                           .rank = me->rank,
+                                           .world_size = world_size,
+                                           .map = rank->c.map,
+                                           .control_handle = memory->control,
+                                           .control_pages = DYTI_PAGES_4K,
+                                           .segment_handle = memory->segment,
+                                           .segment_pages = memory->pages,
+                                           .memory = &dyti_memory_host,
+                                           .group = &dyti_group_shm,
+                                           .mover = &dyti_mover_direct,
+                                           .wait = &dyti_wait_futex,
+                                           .clock = &dyti_clock_host,
+                                           .kernels = rank->kernels,
+                                           .timeout_ns = 20000000000,
+                                           .oversubscribed = true};
 
         for (int s = 0; s < DYTI_ARENA_SLOT_COUNT; s++) {
             params.layout[s] = rank->c.layout[s];
@@ -252,7 +250,8 @@ static inline enum dyt_status sw_rank_open(struct sw_rank *rank,
     return st;
 }
 
-/* ---- what every element should hold ---------------------------------------- */
+/* ---- what every element should hold ----------------------------------------
+ */
 
 /* The f32 value of an element of a kind, after `version` updates. */
 static inline float sw_value(uint64_t version, uint32_t tensor, uint32_t kind,
@@ -281,7 +280,8 @@ static inline bool sw_each(const struct sw_rank *rank,
     for (uint32_t s = view->kind_first[kind]; s < view->kind_first[kind + 1];
          s++) {
         const struct dyti_shard *shard = &view->shard[s];
-        const struct dyti_tensor *tensor = &rank->c.model->tensor[shard->tensor];
+        const struct dyti_tensor *tensor =
+            &rank->c.model->tensor[shard->tensor];
         int64_t rows = tensor->ndim == 1 ? 1 : tensor->shape[0];
         int64_t cols = tensor->shape[tensor->ndim - 1];
         uint32_t fast = tensor->ndim - 1;
@@ -340,8 +340,9 @@ static inline bool sw_check_one(void *arg, unsigned char *at,
     /* Where it went through a bf16 layout without a master it has rounded. */
     if (dtype == DYTI_BF16 ? memcmp(at, &narrow, 2) != 0
                            : memcmp(at, &x, 4) != 0) {
-        rank_wrong(e->me, "%s of tensor %s, element %" PRIu64
-                          ": not the value of version %" PRIu64,
+        rank_wrong(e->me,
+                   "%s of tensor %s, element %" PRIu64
+                   ": not the value of version %" PRIu64,
                    dyti_kind_name((enum dyti_kind)e->kind),
                    e->rank->c.model->tensor[tensor].name, index, e->version);
         return false;
@@ -390,17 +391,15 @@ static inline void sw_update(const struct sw_rank *rank,
 }
 
 /* One switch; nobody manages it. */
-static inline enum dyt_status sw_switch(struct sw_rank *rank,
-                                        enum dyti_arena_slot from,
-                                        enum dyti_arena_slot to,
-                                        const struct dyti_world_switch_options
-                                            *options,
-                                        const struct dyti_switch_order *order,
-                                        struct dyti_switch_report *out_report)
+static inline enum dyt_status sw_switch(
+    struct sw_rank *rank, enum dyti_arena_slot from, enum dyti_arena_slot to,
+    const struct dyti_world_switch_options *options,
+    const struct dyti_switch_order *order,
+    struct dyti_switch_report *out_report)
 {
     struct dyti_switch *self = NULL;
-    enum dyt_status st = dyti_world_prepare(rank->world, from, to, options,
-                                            &self, NULL);
+    enum dyt_status st =
+        dyti_world_prepare(rank->world, from, to, options, &self, NULL);
 
     return st != DYT_OK ? st : dyti_switch_run(self, order, out_report);
 }

@@ -31,8 +31,10 @@ enum dyt_status dyti_shm_broadcast(void *self, void *buf, uint64_t size_bytes,
         return st;
     }
     if (root >= group->size) {
-        return DYTI_FAIL(DYT_ERR_INVALID, "group %s: broadcast of member %u, "
-                         "there are %u", group->name, root, group->size);
+        return DYTI_FAIL(DYT_ERR_INVALID,
+                         "group %s: broadcast of member %u, "
+                         "there are %u",
+                         group->name, root, group->size);
     }
     for (uint64_t at = 0; at < size_bytes; at += group->slot_bytes) {
         uint64_t now = min_u64(size_bytes - at, group->slot_bytes);
@@ -96,8 +98,8 @@ enum dyt_status dyti_shm_all_gather(void *self, const void *in, void *out,
             memcpy(dyti_shm_publish(group), from + at, now);
             group->traffic.sent_bytes += now;
         }
-        st = dyti_shm_rendezvous(
-            group, dyti_shm_tag(DYTI_SHM_ALL_GATHER, 0, sum));
+        st = dyti_shm_rendezvous(group,
+                                 dyti_shm_tag(DYTI_SHM_ALL_GATHER, 0, sum));
         if (st != DYT_OK) {
             return st;
         }

@@ -137,8 +137,7 @@ static enum dyt_status receive_some(struct dyti_shm_group *group,
             ring_read(ring, group->ring_bytes, tail, &cursor->header,
                       HEADER_BYTES);
             if (cursor->header != now->size_bytes) {
-                return wrong_size(group, peer, cursor->header,
-                                  now->size_bytes);
+                return wrong_size(group, peer, cursor->header, now->size_bytes);
             }
             tail += HEADER_BYTES;
             have -= HEADER_BYTES;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PAGE_BYTES 4096u
+#define PAGE_BYTES  4096u
 #define FEW_MEMBERS 8u
 
 /* Big enough that a round costs more in copying than in meeting, small enough
@@ -53,12 +53,11 @@ struct dyti_shm_ring *dyti_shm_ring(const struct dyti_shm_group *group,
 {
     uint64_t index = (uint64_t)source * group->size + dest;
 
-    return (struct dyti_shm_ring *)(void *)(group->shared +
-                                            header_bytes(group->size) +
-                                            2u * group->size *
-                                                group->slot_bytes +
-                                            index *
-                                                ring_stride(group->ring_bytes));
+    return (
+        struct dyti_shm_ring *)(void *)(group->shared +
+                                        header_bytes(group->size) +
+                                        2u * group->size * group->slot_bytes +
+                                        index * ring_stride(group->ring_bytes));
 }
 
 static enum dyt_status check(const struct dyti_group_params *params)

@@ -1,6 +1,7 @@
 /* Reductions.  Every member reduces its own slice of what the others have
  * published, always in member order ((x0 + x1) + x2) + …, so that all members
- * and all repetitions have the same bits, and no member does the others' work. */
+ * and all repetitions have the same bits, and no member does the others' work.
+ */
 #include "comm/shm/shm_group.h"
 
 #include <string.h>
@@ -194,8 +195,7 @@ struct chunk {
 
 static uint64_t slice(const struct chunk *chunk, uint32_t member)
 {
-    return piece(chunk->bytes, member * chunk->slice_bytes,
-                 chunk->slice_bytes);
+    return piece(chunk->bytes, member * chunk->slice_bytes, chunk->slice_bytes);
 }
 
 /* All but this member's own slice: nobody else reads that. */
@@ -258,8 +258,8 @@ static enum dyt_status all_reduce_chunks(struct dyti_shm_group *group,
         now = (struct chunk){.buf = buf + at,
                              .bytes = piece(bytes, at, chunk_bytes)};
         /* The last chunk is shared out evenly too. */
-        now.slice_bytes = (now.bytes / group->size / LINE_BYTES + 1u) *
-                          LINE_BYTES;
+        now.slice_bytes =
+            (now.bytes / group->size / LINE_BYTES + 1u) * LINE_BYTES;
         if (now.slice_bytes > slice_bytes) {
             now.slice_bytes = slice_bytes;
         }
@@ -290,7 +290,6 @@ enum dyt_status dyti_shm_all_reduce(void *self, void *buf, uint64_t count,
         return st;
     }
     bytes = count * element_bytes(op);
-    return bytes <= SMALL_BYTES
-               ? all_reduce_small(group, buf, bytes, op, tag)
-               : all_reduce_chunks(group, buf, bytes, op, tag);
+    return bytes <= SMALL_BYTES ? all_reduce_small(group, buf, bytes, op, tag)
+                                : all_reduce_chunks(group, buf, bytes, op, tag);
 }

@@ -54,7 +54,7 @@ struct dyti_shm_group {
     struct dyti_abort_word *abort;
     int64_t timeout_ns;
     bool oversubscribed;
-    uint32_t round; /* the last this member arrived at */
+    uint32_t round;         /* the last this member arrived at */
     enum dyt_status broken; /* DYT_OK, or why no call can work any more */
     struct dyti_group_traffic traffic;
     uint64_t slot_bytes, ring_bytes;

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define SLICE_NS 40000000 /* an abort is seen within 100 ms */
-#define SPINS 4000u
+#define SPINS    4000u
 
 static inline void relax(void)
 {
@@ -64,16 +64,15 @@ static enum dyt_status broken(struct dyti_shm_group *group,
 
 static enum dyt_status look_at_abort(struct dyti_shm_group *group)
 {
-    uint64_t value = atomic_load_explicit(&group->abort->value,
-                                          memory_order_acquire);
+    uint64_t value =
+        atomic_load_explicit(&group->abort->value, memory_order_acquire);
     enum dyt_status cause = (enum dyt_status)(-(int)(uint32_t)value);
 
     if (value == 0) {
         return DYT_OK;
     }
-    return broken(group, DYTI_FAIL(DYT_ERR_PEER,
-                                   "group %s: rank %u failed: %s", group->name,
-                                   (uint32_t)(value >> 32) - 1u,
+    return broken(group, DYTI_FAIL(DYT_ERR_PEER, "group %s: rank %u failed: %s",
+                                   group->name, (uint32_t)(value >> 32) - 1u,
                                    dyt_status_text(cause)));
 }
 

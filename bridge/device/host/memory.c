@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define HUGE_BYTES (2u << 20)
-#define MIB (1u << 20)
+#define MIB        (1u << 20)
 
 #ifndef MFD_HUGE_2MB
 #define MFD_HUGE_2MB (21u << 26)
@@ -85,8 +85,8 @@ static uint64_t available_bytes(void)
 static enum dyt_status host_create(const char *name, enum dyti_page_kind pages,
                                    int *out_handle)
 {
-    unsigned flags = pages == DYTI_PAGES_HUGETLB ? MFD_HUGETLB | MFD_HUGE_2MB
-                                                 : 0;
+    unsigned flags =
+        pages == DYTI_PAGES_HUGETLB ? MFD_HUGETLB | MFD_HUGE_2MB : 0;
     int handle;
 
     if (!valid_pages(pages)) {
@@ -173,9 +173,9 @@ static enum dyt_status host_resize(int handle, enum dyti_page_kind pages,
 static void *reserve_addresses(uint64_t bytes)
 {
     uint64_t wide = bytes + HUGE_BYTES, head;
-    unsigned char *raw = mmap(NULL, wide, PROT_NONE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-                              0);
+    unsigned char *raw =
+        mmap(NULL, wide, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+             -1, 0);
 
     if (raw == MAP_FAILED) {
         return NULL;
@@ -218,10 +218,10 @@ static enum dyt_status host_map(int handle, enum dyti_page_kind pages,
     base = mmap(room, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
                 handle, 0);
     if (base == MAP_FAILED) {
-        enum dyt_status st = DYTI_FAIL(
-            DYT_ERR_NOMEM, "mapping %llu MiB in pages of %s: %s",
-            (unsigned long long)(bytes / MIB), dyti_page_kind_name(pages),
-            strerror(errno));
+        enum dyt_status st =
+            DYTI_FAIL(DYT_ERR_NOMEM, "mapping %llu MiB in pages of %s: %s",
+                      (unsigned long long)(bytes / MIB),
+                      dyti_page_kind_name(pages), strerror(errno));
 
         (void)munmap(room, bytes);
         return st;
@@ -350,8 +350,7 @@ static bool hugetlb_works(uint64_t bytes)
     int handle = -1;
     bool works;
 
-    if (host_create("dynatrain-probe", DYTI_PAGES_HUGETLB, &handle) !=
-        DYT_OK) {
+    if (host_create("dynatrain-probe", DYTI_PAGES_HUGETLB, &handle) != DYT_OK) {
         return false;
     }
     works = host_resize(handle, DYTI_PAGES_HUGETLB, bytes) == DYT_OK;

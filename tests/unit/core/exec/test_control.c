@@ -61,7 +61,8 @@ static void commit_needs_all_votes(void **state)
     assert_true(wakes > 0);
     assert_int_equal(7, page->version);
     assert_ok(dyti_switch_commit(page, &fake, 5)); /* doubled: harmless */
-    assert_int_equal(DYTI_DECISION_COMMIT, dyti_switch_await(page, &fake, 5, 0));
+    assert_int_equal(DYTI_DECISION_COMMIT,
+                     dyti_switch_await(page, &fake, 5, 0));
     assert_status(DYT_ERR_STATE, dyti_switch_abort(page, &fake, 5));
     free(page);
 }
@@ -153,7 +154,8 @@ static void a_death_after_the_commit_changes_nothing(void **state)
     all_vote(page, 1, 2);
     assert_ok(dyti_switch_decide(page, &fake, 1, 0));
     dyti_control_abort(page, &fake, 1, DYT_ERR_DEVICE);
-    assert_int_equal(DYTI_DECISION_COMMIT, dyti_switch_await(page, &fake, 1, 0));
+    assert_int_equal(DYTI_DECISION_COMMIT,
+                     dyti_switch_await(page, &fake, 1, 0));
     assert_int_equal(1, page->version);
     free(page);
 }

@@ -1,0 +1,276 @@
+/* The colocated switch of one host against memcpy: rollout TP 4 <-> train PP 2
+ * x DP 2 with ZeRO-1, four worker processes.  The opponent is memcpy by the
+ * same processes between the same mapped segments, half of it before and half
+ * after, in the same run.  Bytes are (read + written) / 2; the clock runs from
+ * the order to the last rank's end. */
+#include "bench.h"
+#include "device/host/memory.h"
+#include "team.h"
+
+#include <stdlib.h>
+
+#define ROUNDS_MAX 64u
+#define GOAL       0.8
+
+struct subject {
+    const char *name;
+    struct dyti_arch arch;
+    uint32_t rounds;
+};
+
+static const struct subject smollm2 = {.name = "smollm2-135m",
+                                       .arch = {.family = DYTI_LLAMA,
+                                                .vocab = 49152,
+                                                .hidden = 576,
+                                                .layers = 30,
+                                                .q_heads = 9,
+                                                .kv_heads = 3,
+                                                .head_dim = 64,
+                                                .ffn = 1536,
+                                                .max_positions = 8192,
+                                                .rms_eps = 1e-5,
+                                                .init_std = 0.02,
+                                                .rope = {.theta = 100000},
+                                                .tied = true},
+                                       .rounds = 8};
+
+static const struct subject gibibyte = {.name = "1-gib",
+                                        .arch = {.family = DYTI_LLAMA,
+                                                 .vocab = 24576,
+                                                 .hidden = 1024,
+                                                 .layers = 16,
+                                                 .q_heads = 16,
+                                                 .kv_heads = 4,
+                                                 .head_dim = 64,
+                                                 .ffn = 4096,
+                                                 .max_positions = 4096,
+                                                 .rms_eps = 1e-5,
+                                                 .init_std = 0.02,
+                                                 .rope = {.theta = 10000},
+                                                 .tied = true},
+                                        .rounds = 5};
+
+static const struct subject tiny = {.name = "tiny",
+                                    .arch = {.family = DYTI_LLAMA,
+                                             .vocab = 16,
+                                             .hidden = 64,
+                                             .layers = 2,
+                                             .q_heads = 4,
+                                             .kv_heads = 4,
+                                             .head_dim = 16,
+                                             .ffn = 192,
+                                             .max_positions = 64,
+                                             .rms_eps = 1e-5,
+                                             .init_std = 0.08,
+                                             .rope = {.theta = 10000},
+                                             .tied = true},
+                                    .rounds = 50};
+
+static const char *const verify_name[] = {"off", "sample", "full"};
+static const char *const pages_name[] = {"hugetlb", "thp", "4k"};
+
+/* GB/s, and seconds of the refit (train -> rollout), one a round. */
+struct figures {
+    double speed[ROUNDS_MAX], refit[ROUNDS_MAX];
+    uint32_t count;
+};
+
+/* Bytes (read and written) and seconds add up over both directions. */
+static enum dyt_status round_trip(struct team *team, enum dyti_verify verify,
+                                  struct figures *out, uint64_t *out_bytes)
+{
+    struct team_command there = {.order = TEAM_SWITCH,
+                                 .from = DYTI_ARENA_TRAIN,
+                                 .to = DYTI_ARENA_ROLLOUT,
+                                 .verify = verify};
+    struct team_command back = {.order = TEAM_SWITCH,
+                                .from = DYTI_ARENA_ROLLOUT,
+                                .to = DYTI_ARENA_TRAIN,
+                                .verify = verify};
+    double first = 0, second = 0;
+    uint64_t bytes = 0, more = 0;
+    enum dyt_status st = team_run(team, &there, &first, &bytes);
+
+    if (st == DYT_OK) {
+        st = team_run(team, &back, &second, &more);
+    }
+    if (st == DYT_OK && out != NULL && out->count < ROUNDS_MAX) {
+        out->refit[out->count] = first;
+        out->speed[out->count++] =
+            (double)(bytes + more) / 2 / (first + second) / 1e9;
+    }
+    if (out_bytes != NULL) {
+        out_bytes[0] = bytes / 2;
+        out_bytes[1] = more / 2;
+    }
+    return st;
+}
+
+/* As many bytes as a round trip moves, between the same regions. */
+static enum dyt_status copy_trip(struct team *team, const uint64_t bytes[2],
+                                 struct figures *out)
+{
+    struct team_command there = {.order = TEAM_MEMCPY,
+                                 .from = DYTI_ARENA_TRAIN,
+                                 .to = DYTI_ARENA_ROLLOUT,
+                                 .kind = DYTI_MASTER,
+                                 .bytes = bytes[0]};
+    struct team_command back = {.order = TEAM_MEMCPY,
+                                .from = DYTI_ARENA_ROLLOUT,
+                                .to = DYTI_ARENA_TRAIN,
+                                .kind = DYTI_PARAM,
+                                .bytes = bytes[1]};
+    double first = 0, second = 0;
+    enum dyt_status st = team_run(team, &there, &first, NULL);
+
+    if (st == DYT_OK) {
+        st = team_run(team, &back, &second, NULL);
+    }
+    if (st == DYT_OK && out != NULL && out->count < ROUNDS_MAX) {
+        out->refit[out->count] = first;
+        out->speed[out->count++] =
+            (double)(bytes[0] + bytes[1]) / (first + second) / 1e9;
+    }
+    return st;
+}
+
+static enum dyt_status measure(struct team *team, enum dyti_verify verify,
+                               uint32_t rounds, const uint64_t bytes[2],
+                               struct figures *ours, struct figures *theirs)
+{
+    enum dyt_status st = DYT_OK;
+
+    for (uint32_t i = 0; i < rounds && st == DYT_OK; i++) {
+        st = copy_trip(team, bytes, theirs);
+    }
+    for (uint32_t i = 0; i < rounds && st == DYT_OK; i++) {
+        st = round_trip(team, verify, ours, NULL);
+    }
+    for (uint32_t i = 0; i < rounds && st == DYT_OK; i++) {
+        st = copy_trip(team, bytes, theirs);
+    }
+    return st;
+}
+
+static void record(struct bench *bench, const struct subject *subject,
+                   const struct team *team, const char *dtype,
+                   enum dyti_verify verify, struct figures *ours,
+                   struct figures *theirs)
+{
+    bool gate = verify == DYTI_VERIFY_SAMPLE && team->pages != DYTI_PAGES_4K;
+    char name[128];
+
+    (void)snprintf(name, sizeof(name), "%s %s verify=%s pages=%s",
+                   subject->name, dtype, verify_name[verify],
+                   pages_name[team->pages]);
+    if (subject == &tiny) {
+        (void)snprintf(name, sizeof(name), "%s refit verify=%s", subject->name,
+                       verify_name[verify]);
+        bench_record(bench, name, bench_median(ours->refit, ours->count) * 1e6,
+                     NULL, 0, 0, "us");
+        return;
+    }
+    bench_record(bench, name, bench_median(ours->speed, ours->count), "memcpy",
+                 bench_median(theirs->speed, theirs->count), gate ? GOAL : 0,
+                 "GB/s");
+    (void)snprintf(name, sizeof(name), "%s %s refit verify=%s pages=%s",
+                   subject->name, dtype, verify_name[verify],
+                   pages_name[team->pages]);
+    bench_record(bench, name, bench_median(ours->refit, ours->count) * 1e3,
+                 "memcpy", bench_median(theirs->refit, theirs->count) * 1e3, 0,
+                 "ms");
+}
+
+static enum dyt_status run_subject(struct bench *bench,
+                                   const struct subject *subject,
+                                   enum dyti_dtype dtype,
+                                   enum dyti_page_kind pages)
+{
+    uint32_t rounds = bench->quick ? 1 : subject->rounds;
+    uint64_t bytes[2] = {0, 0};
+    struct team team;
+    enum dyt_status st = team_open(&team, &subject->arch, dtype, pages);
+
+    if (st == DYT_ERR_NOMEM && pages == DYTI_PAGES_HUGETLB) {
+        (void)printf("switch     %s pages=hugetlb is left out: %s\n",
+                     subject->name, dyti_error_message());
+        return DYT_OK;
+    }
+    if (st != DYT_OK) {
+        return st;
+    }
+    for (int i = 0; i < 2 && st == DYT_OK; i++) { /* plan, and touch */
+        st = round_trip(&team, DYTI_VERIFY_OFF, NULL, bytes);
+        if (st == DYT_OK) {
+            st = copy_trip(&team, bytes, NULL);
+        }
+    }
+    for (int verify = DYTI_VERIFY_OFF; verify <= DYTI_VERIFY_FULL; verify++) {
+        struct figures ours = {.count = 0}, theirs = {.count = 0};
+
+        if (st == DYT_OK) {
+            st = measure(&team, (enum dyti_verify)verify, rounds, bytes, &ours,
+                         &theirs);
+        }
+        if (st == DYT_OK) {
+            record(bench, subject, &team, dyti_dtype_name(dtype),
+                   (enum dyti_verify)verify, &ours, &theirs);
+        }
+    }
+    team_close(&team);
+    return st;
+}
+
+/* Asked for huge pages, does the kernel give them?  One touched byte tells. */
+static bool thp_works(void)
+{
+    const struct dyti_memory_ops *memory = &dyti_memory_host;
+    struct dyti_segment_mem mem = {0};
+    uint64_t touched = 0;
+    int handle = -1;
+    bool works = false;
+
+    if (memory->create("probe", DYTI_PAGES_THP, &handle) == DYT_OK &&
+        memory->resize(handle, DYTI_PAGES_THP, 1) == DYT_OK &&
+        memory->map(handle, DYTI_PAGES_THP, 1, &mem) == DYT_OK) {
+        *(volatile unsigned char *)mem.base = 1;
+        works = memory->touched(&mem, 0, mem.bytes, &touched) == DYT_OK &&
+                touched == mem.bytes;
+    }
+    memory->unmap(&mem);
+    memory->close(handle);
+    return works;
+}
+
+int main(int argc, char **argv)
+{
+    enum dyti_page_kind best = dyti_memory_host.probe(0);
+    enum dyt_status st = DYT_OK;
+    struct bench bench;
+
+    if (!bench_open(&bench, "switch", argc, argv)) {
+        return bench.exit_code;
+    }
+    st = run_subject(&bench, &tiny, DYTI_F32, best);
+    for (int pages = (int)best; pages < DYTI_PAGES_COUNT && st == DYT_OK;
+         pages++) {
+        enum dyti_page_kind kind = (enum dyti_page_kind)pages;
+
+        if (kind == DYTI_PAGES_THP && !thp_works()) {
+            continue;
+        }
+        st = run_subject(&bench, &smollm2, DYTI_F32, kind);
+        if (st == DYT_OK && kind == best) {
+            st = run_subject(&bench, &smollm2, DYTI_BF16, kind);
+        }
+        if (st == DYT_OK && !bench.quick) {
+            st = run_subject(&bench, &gibibyte, DYTI_F32, kind);
+        }
+    }
+    if (st != DYT_OK) {
+        (void)fprintf(stderr, "switch: %s\n", dyti_error_text());
+        (void)bench_close(&bench);
+        return 1;
+    }
+    return bench_close(&bench);
+}

@@ -1,0 +1,386 @@
+/* Workers are forked before anything else runs, open their world as the workers
+ * of a job do, and sleep on a futex between two orders. */
+#include "team.h"
+
+#include "bench.h"
+#include "comm/shm/shm.h"
+#include "device/host/clock.h"
+#include "device/host/host.h"
+#include "device/host/memory.h"
+#include "edm/world.h"
+#include "mover/direct/direct.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct team_board {
+    _Alignas(64) _Atomic uint32_t order; /* counts; futex */
+    struct team_command command;
+    _Alignas(64) _Atomic uint32_t done; /* workers, over all orders; futex */
+    _Alignas(64) int32_t status[TEAM_RANKS];
+    uint64_t bytes[TEAM_RANKS];
+    char text[TEAM_RANKS][256];
+};
+
+/* ---- a worker ---------------------------------------------------------------
+ */
+
+struct worker {
+    const struct team *team;
+    uint32_t rank;
+    struct dyti_kernels kernels;
+    struct dyti_world *world;
+};
+
+static enum dyt_status maps(const struct team *team, struct dyti_arena_map *out)
+{
+    enum dyt_status st = DYT_OK;
+
+    for (uint32_t r = 0; r < TEAM_RANKS && st == DYT_OK; r++) {
+        st = dyti_arena_map_build(
+            (const struct dyti_layout *const *)team->layout, r, 0, &out[r]);
+    }
+    return st;
+}
+
+static enum dyt_status open_worker(struct worker *worker)
+{
+    const struct team *team = worker->team;
+    struct dyti_kernel_params kernel = {.struct_size = sizeof(kernel)};
+    enum dyti_page_kind pages[TEAM_RANKS];
+    struct dyti_arena_map map[TEAM_RANKS];
+    struct dyti_world_params params = {
+        .struct_size = sizeof(params),
+        .rank = worker->rank,
+        .world_size = TEAM_RANKS,
+        .map = map,
+        .control_handle = team->control,
+        .control_pages = DYTI_PAGES_4K,
+        .segment_handle = team->segment,
+        .segment_pages = pages,
+        .memory = &dyti_memory_host,
+        .group = &dyti_group_shm,
+        .mover = &dyti_mover_direct,
+        .wait = &dyti_wait_futex,
+        .clock = &dyti_clock_host,
+        .timeout_ns = 120000000000,
+        .oversubscribed = sysconf(_SC_NPROCESSORS_ONLN) < (long)TEAM_RANKS};
+    enum dyt_status st = maps(team, map);
+
+    for (uint32_t r = 0; r < TEAM_RANKS; r++) {
+        pages[r] = team->pages;
+    }
+    for (int s = 0; s < DYTI_ARENA_SLOT_COUNT; s++) {
+        params.layout[s] = team->layout[s];
+    }
+    worker->kernels.ops = &dyti_kernels_host;
+    if (st == DYT_OK) {
+        st = worker->kernels.ops->open(&kernel, &worker->kernels.self);
+    }
+    params.kernels = worker->kernels;
+    return st == DYT_OK ? dyti_world_open(&params, &worker->world) : st;
+}
+
+/* Something to move: not zeros, which may share a page. */
+static void fill_sources(const struct worker *worker)
+{
+    static const enum dyti_kind kinds[] = {DYTI_PARAM, DYTI_MASTER};
+    const struct dyti_view *view =
+        dyti_layout_view(worker->team->layout[DYTI_ARENA_TRAIN], worker->rank);
+
+    for (size_t k = 0; k < 2; k++) {
+        float *at = dyti_world_region(worker->world, worker->rank,
+                                      DYTI_ARENA_TRAIN, kinds[k]);
+        uint64_t count = view->region_bytes[kinds[k]] / sizeof(float);
+
+        for (uint64_t i = 0; at != NULL && i < count; i++) {
+            at[i] = (float)(i % 8191) * 0.001f;
+        }
+    }
+}
+
+static enum dyt_status do_switch(const struct worker *worker,
+                                 const struct team_command *command,
+                                 uint64_t *out_bytes)
+{
+    struct dyti_switch_order order = {.epoch = command->epoch,
+                                      .version = command->epoch,
+                                      .verify = command->verify,
+                                      .unmanaged = true};
+    struct dyti_switch_report report;
+    struct dyti_switch *self = NULL;
+    enum dyt_status st = dyti_world_prepare(worker->world, command->from,
+                                            command->to, NULL, &self, NULL);
+
+    if (st == DYT_OK) {
+        st = dyti_switch_run(self, &order, &report);
+        *out_bytes = report.read_bytes + report.written_bytes;
+    }
+    return st;
+}
+
+/* Plain memcpy, over and over where a region is shorter than the share. */
+static enum dyt_status do_memcpy(const struct worker *worker,
+                                 const struct team_command *command,
+                                 uint64_t *out_bytes)
+{
+    uint32_t peer = (worker->rank + 1) % TEAM_RANKS;
+    const struct dyti_layout *from = worker->team->layout[command->from];
+    const struct dyti_layout *to = worker->team->layout[command->to];
+    const unsigned char *src =
+        dyti_world_region(worker->world, peer, command->from, command->kind);
+    unsigned char *dst =
+        dyti_world_region(worker->world, worker->rank, command->to, DYTI_PARAM);
+    uint64_t have = dyti_layout_view(from, peer)->region_bytes[command->kind];
+    uint64_t room =
+        dyti_layout_view(to, worker->rank)->region_bytes[DYTI_PARAM];
+    uint64_t left = command->bytes / TEAM_RANKS;
+
+    room = room < have ? room : have;
+    *out_bytes = 2 * left;
+    while (left > 0 && room > 0) {
+        uint64_t now = left < room ? left : room;
+
+        memcpy(dst, src, now);
+        left -= now;
+    }
+    return DYT_OK;
+}
+
+static void finish(struct team_board *board, uint32_t rank, enum dyt_status st)
+{
+    board->status[rank] = (int32_t)st;
+    if (st != DYT_OK) {
+        (void)snprintf(board->text[rank], sizeof(board->text[rank]), "%s",
+                       dyti_error_text());
+    }
+    (void)atomic_fetch_add(&board->done, 1);
+    dyti_wait_futex.wake(&board->done);
+}
+
+static void work(struct worker *worker)
+{
+    struct team_board *board = worker->team->board;
+    uint32_t seen = 0;
+    enum dyt_status st = open_worker(worker);
+
+    if (st == DYT_OK) {
+        fill_sources(worker);
+    }
+    finish(board, worker->rank, st);
+    while (st == DYT_OK) {
+        struct team_command command;
+
+        while (atomic_load(&board->order) == seen) {
+            dyti_wait_futex.wait(&board->order, seen, 1000000000);
+        }
+        seen++;
+        command = board->command;
+        if (command.order == TEAM_QUIT) {
+            break;
+        }
+        st = command.order == TEAM_SWITCH
+                 ? do_switch(worker, &command, &board->bytes[worker->rank])
+                 : do_memcpy(worker, &command, &board->bytes[worker->rank]);
+        finish(board, worker->rank, st);
+    }
+    dyti_world_close(worker->world);
+    if (worker->kernels.self != NULL) {
+        worker->kernels.ops->close(worker->kernels.self);
+    }
+}
+
+/* ---- the one who orders
+ * -------------------------------------------------------- */
+
+static enum dyt_status await(struct team *team, uint32_t orders)
+{
+    struct team_board *board = team->board;
+    uint32_t want = orders * TEAM_RANKS, done;
+
+    while ((done = atomic_load(&board->done)) != want) {
+        int code = 0;
+
+        dyti_wait_futex.wait(&board->done, done, 200000000);
+        if (waitpid(-1, &code, WNOHANG) > 0) {
+            return DYTI_FAIL(DYT_ERR_PEER, "a worker ended");
+        }
+    }
+    for (uint32_t r = 0; r < TEAM_RANKS; r++) {
+        if (board->status[r] != DYT_OK) {
+            return DYTI_FAIL((enum dyt_status)board->status[r], "worker %u: %s",
+                             r, board->text[r]);
+        }
+    }
+    return DYT_OK;
+}
+
+static enum dyt_status build_layouts(struct team *team,
+                                     const struct dyti_arch *arch,
+                                     enum dyti_dtype dtype)
+{
+    struct dyti_layout_desc rollout = {.phase = "rollout",
+                                       .world_size = TEAM_RANKS,
+                                       .tp = TEAM_RANKS,
+                                       .pp = 1,
+                                       .dp = 1};
+    struct dyti_layout_desc train = {.phase = "train",
+                                     .world_size = TEAM_RANKS,
+                                     .tp = 1,
+                                     .pp = 2,
+                                     .dp = 2,
+                                     .zero = 1};
+    enum dyt_status st = dyti_model_build(arch, &team->model);
+
+    for (int k = 0; k < DYTI_KIND_COUNT; k++) {
+        rollout.residency[k] = DYTI_PARKED;
+        train.residency[k] = DYTI_DROPPED; /* what does not move */
+        rollout.dtype[k] = train.dtype[k] = DYTI_F32;
+    }
+    rollout.residency[DYTI_PARAM] = DYTI_HELD;
+    rollout.residency[DYTI_GRAD] = DYTI_DROPPED;
+    rollout.dtype[DYTI_PARAM] = train.dtype[DYTI_PARAM] = dtype;
+    train.residency[DYTI_PARAM] = train.residency[DYTI_MASTER] = DYTI_HELD;
+    if (st == DYT_OK) {
+        st = dyti_layout_build(team->model, &rollout,
+                               &team->layout[DYTI_ARENA_ROLLOUT]);
+    }
+    if (st == DYT_OK) {
+        st = dyti_layout_build(team->model, &train,
+                               &team->layout[DYTI_ARENA_TRAIN]);
+    }
+    return st;
+}
+
+static enum dyt_status make_segments(struct team *team)
+{
+    const struct dyti_memory_ops *memory = &dyti_memory_host;
+    uint64_t bytes = 0;
+    enum dyt_status st = dyti_world_control_bytes(
+        (const struct dyti_layout *const *)team->layout, TEAM_RANKS,
+        &dyti_group_shm, &bytes);
+
+    if (st == DYT_OK) {
+        st = memory->create("bench-control", DYTI_PAGES_4K, &team->control);
+    }
+    if (st == DYT_OK) {
+        st = memory->resize(team->control, DYTI_PAGES_4K, bytes);
+    }
+    for (uint32_t r = 0; r < TEAM_RANKS && st == DYT_OK; r++) {
+        st = memory->create("bench-rank", team->pages, &team->segment[r]);
+    }
+    return st;
+}
+
+static enum dyt_status start(struct team *team)
+{
+    (void)fflush(NULL);
+    for (uint32_t r = 0; r < TEAM_RANKS; r++) {
+        pid_t pid = fork();
+
+        if (pid == 0) {
+            struct worker worker = {.team = team, .rank = r};
+
+            (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+            work(&worker);
+            _exit(0);
+        }
+        if (pid < 0) {
+            return DYTI_FAIL(DYT_ERR_IO, "cannot start worker %u", r);
+        }
+        team->worker[team->worker_count++] = pid;
+    }
+    return await(team, 1);
+}
+
+enum dyt_status team_open(struct team *team, const struct dyti_arch *arch,
+                          enum dyti_dtype dtype, enum dyti_page_kind pages)
+{
+    enum dyt_status st;
+
+    *team = (struct team){.pages = pages, .control = -1};
+    for (uint32_t r = 0; r < TEAM_RANKS; r++) {
+        team->segment[r] = -1;
+    }
+    st = build_layouts(team, arch, dtype);
+    if (st == DYT_OK) {
+        team->board = mmap(NULL, sizeof(*team->board), PROT_READ | PROT_WRITE,
+                           MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (team->board == MAP_FAILED) {
+            team->board = NULL;
+            st = DYTI_FAIL(DYT_ERR_NOMEM, "a page to share");
+        }
+    }
+    if (st == DYT_OK) {
+        st = make_segments(team);
+    }
+    if (st == DYT_OK) {
+        st = start(team);
+    }
+    if (st != DYT_OK) {
+        team_close(team);
+    }
+    return st;
+}
+
+static void give_order(struct team *team, const struct team_command *command)
+{
+    team->board->command = *command;
+    (void)atomic_fetch_add(&team->board->order, 1);
+    dyti_wait_futex.wake(&team->board->order);
+}
+
+enum dyt_status team_run(struct team *team, const struct team_command *command,
+                         double *out_seconds, uint64_t *out_bytes)
+{
+    struct team_command full = *command;
+    double start;
+    enum dyt_status st;
+
+    full.epoch = ++team->epoch;
+    start = bench_seconds();
+    give_order(team, &full);
+    st = await(team, atomic_load(&team->board->order) + 1);
+    *out_seconds = bench_seconds() - start;
+    if (out_bytes != NULL) {
+        *out_bytes = 0;
+        for (uint32_t r = 0; r < TEAM_RANKS; r++) {
+            *out_bytes += team->board->bytes[r];
+        }
+    }
+    return st;
+}
+
+void team_close(struct team *team)
+{
+    const struct team_command quit = {.order = TEAM_QUIT};
+
+    if (team->worker_count > 0) {
+        give_order(team, &quit);
+    }
+    for (uint32_t r = 0; r < team->worker_count; r++) {
+        int code = 0;
+
+        if (waitpid(team->worker[r], &code, 0) == team->worker[r] &&
+            code != 0) {
+            (void)fprintf(stderr, "worker %u ended badly\n", r);
+        }
+    }
+    for (uint32_t r = 0; r < TEAM_RANKS; r++) {
+        dyti_memory_host.close(team->segment[r]);
+    }
+    dyti_memory_host.close(team->control);
+    if (team->board != NULL) {
+        (void)munmap(team->board, sizeof(*team->board));
+    }
+    dyti_layout_destroy(team->layout[DYTI_ARENA_ROLLOUT]);
+    dyti_layout_destroy(team->layout[DYTI_ARENA_TRAIN]);
+    dyti_model_destroy(team->model);
+    *team = (struct team){0};
+}
