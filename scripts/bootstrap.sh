@@ -84,7 +84,7 @@ if [ "$(id -u)" != 0 ]; then
 fi
 echo "bootstrap: installing ${names[*]}" >&2
 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-  "${names[@]}" >&2
+  -o Dpkg::Use-Pty=0 "${names[@]}" >/dev/null
 still=$(missing)
 if [ -n "$still" ]; then
   echo "bootstrap: installed, but still not usable:" $still >&2
