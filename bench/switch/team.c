@@ -196,8 +196,7 @@ static void work(struct worker *worker)
     }
 }
 
-/* ---- the one who orders
- * -------------------------------------------------------- */
+/* ---- the one who orders ------------------------------------------------- */
 
 static enum dyt_status await(struct team *team, uint32_t orders)
 {

@@ -108,7 +108,7 @@ void *dyti_world_region(const struct dyti_world *world, uint32_t rank,
 /* This rank's work memory (KV cache, activations); NULL if there is none. */
 void *dyti_world_work(const struct dyti_world *world, uint64_t *out_bytes);
 
-/* ---- switching ----------------------------------------------------------- */
+/* ---- switching ---------------------------------------------------------- */
 
 struct dyti_world_switch_options {
     uint32_t kinds; /* bits 1 << kind that travel; 0: all but the gradient */

@@ -55,7 +55,7 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* ---- begin, leave, end --------------------------------------------------- */
+/* ---- begin, leave, end -------------------------------------------------- */
 
 static enum dyt_status check_begin(const struct dyti_control_page *page,
                                    uint64_t epoch, uint64_t version,
@@ -152,7 +152,7 @@ void dyti_switch_leave(struct dyti_control_page *page, uint32_t rank,
     dyti_switch_end(page, epoch);
 }
 
-/* ---- the decision -------------------------------------------------------- */
+/* ---- the decision ------------------------------------------------------- */
 
 static enum dyti_decision decision_of(const struct dyti_control_page *page,
                                       uint64_t epoch)
@@ -322,7 +322,7 @@ enum dyti_decision dyti_switch_await(struct dyti_control_page *page,
     return done;
 }
 
-/* ---- failure ------------------------------------------------------------- */
+/* ---- failure ------------------------------------------------------------ */
 
 void dyti_control_abort(struct dyti_control_page *page,
                         const struct dyti_wait_ops *wait, uint32_t rank,

@@ -174,8 +174,7 @@ static void without_verify_the_mistakes_are_there(void **state)
     }
 }
 
-/* ---- orders that differ
- * ------------------------------------------------------- */
+/* ---- orders that differ ------------------------------------------------- */
 
 static void differing_orders(struct sw_rank *rank, const struct scene *scene)
 {
@@ -219,8 +218,7 @@ static void differing_orders_are_refused_by_all(void **state)
     play(DYT_RANKS_THREADS, &scene);
 }
 
-/* ---- deaths
- * ------------------------------------------------------------------- */
+/* ---- deaths ------------------------------------------------------------- */
 
 struct killer {
     struct sw_rank *rank;

@@ -106,7 +106,7 @@ static enum dyt_status check(const struct dyti_shm_group *group,
     return DYT_OK;
 }
 
-/* ---- reduce-scatter ------------------------------------------------------ */
+/* ---- reduce-scatter ----------------------------------------------------- */
 
 /* Piece `at` of a part of `bytes`. */
 static uint64_t piece(uint64_t bytes, uint64_t at, uint64_t piece_bytes)
@@ -170,7 +170,7 @@ enum dyt_status dyti_shm_reduce_scatter(void *self, const void *in, void *out,
     return DYT_OK;
 }
 
-/* ---- all-reduce ---------------------------------------------------------- */
+/* ---- all-reduce --------------------------------------------------------- */
 
 static enum dyt_status all_reduce_small(struct dyti_shm_group *group,
                                         unsigned char *buf, uint64_t bytes,

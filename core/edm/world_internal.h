@@ -1,0 +1,30 @@
+/* What the files of this room share: the world itself. */
+#ifndef DYTI_EDM_WORLD_INTERNAL_H
+#define DYTI_EDM_WORLD_INTERNAL_H
+
+#include "edm/groups.h"
+
+/* A switch that was prepared once. */
+struct dyti_prepared {
+    enum dyti_arena_slot from, to;
+    struct dyti_world_switch_options options;
+    struct dyti_switch *self;
+};
+
+struct dyti_world {
+    struct dyti_world_params params;
+    struct dyti_arena_map *map; /* [world_size], owned */
+    bool maps_own_memory; /* false: control and segments are the caller's */
+    struct dyti_segment_mem control_mem;
+    struct dyti_segment_mem *segment; /* [world_size], owned array */
+    void **base;                      /* [world_size] of the segments, owned */
+    struct dyti_control_page *control;
+    struct dyti_group_table table;
+    void **group; /* [table.entry_count] own handles, NULL = not a member */
+    void *mover;
+    struct dyti_switch_cache *cache;
+    struct dyti_prepared *prepared;
+    size_t prepared_count, prepared_cap;
+};
+
+#endif /* DYTI_EDM_WORLD_INTERNAL_H */
