@@ -1,6 +1,7 @@
-/* Admission: a cohort enters when the cache can hold it to the end of its
+/* Admission: samples enter when the cache can hold them to the end of their
  * longest possible life, so nothing is ever evicted and the result is a pure
- * function of the request. */
+ * function of the request.  Where a group does not fit whole, those that do
+ * enter, and its prompt stays in the cache for the others. */
 #include "rollout/internal.h"
 
 int32_t *dyti_table_get(struct dyti_rollout *r)
@@ -23,17 +24,45 @@ unsigned char *dyti_table_tail(struct dyti_rollout *r, const int32_t *table)
     return r->tail + slot * DYTI_ROLLOUT_TAIL;
 }
 
+void dyti_group_close(struct dyti_rollout *r, struct dyti_cohort *c)
+{
+    for (uint32_t b = 0; b < c->table_count; b++) {
+        dyti_blocks_put(&r->blocks, c->table[b]);
+    }
+    dyti_table_put(r, c->table);
+    r->prefill_count--;
+}
+
 uint32_t dyti_blocks_for(const struct dyti_rollout *r, uint64_t positions)
 {
     return (uint32_t)((positions + r->params.block - 1) / r->params.block);
 }
 
-/* Blocks that one sample takes beyond the full blocks of its prompt. */
-static uint32_t own_blocks(const struct dyti_rollout *r, uint32_t prompt,
+/* What one group's samples take, in blocks. */
+struct need {
+    uint64_t prompt; /* shared by all */
+    uint64_t each;   /* of a sample, beside the prompt's full blocks */
+    uint64_t partly; /* 1 if the prompt's last block is partly filled */
+};
+
+static struct need need_of(const struct dyti_rollout *r, uint32_t prompt,
                            uint32_t max_tokens)
 {
-    return dyti_blocks_for(r, (uint64_t)prompt + max_tokens) -
-           prompt / r->params.block;
+    uint64_t full = prompt / r->params.block;
+    /* The last token is drawn and never fed. */
+    uint64_t whole = dyti_blocks_for(r, (uint64_t)prompt + max_tokens - 1);
+    struct need n = {.prompt = dyti_blocks_for(r, prompt),
+                     .each = whole - full};
+
+    n.partly = n.prompt - full;
+    return n;
+}
+
+/* Blocks of `count` samples beside their prompt's.  All but one copy a partly
+ * filled block; the group's very last takes it over. */
+static uint64_t need_for(const struct need *n, uint64_t count, bool last)
+{
+    return count * n->each - (last ? n->partly : 0);
 }
 
 /* Blocks promised to what runs but not taken yet. */
@@ -43,15 +72,18 @@ static uint64_t promised(const struct dyti_rollout *r, uint32_t max_tokens)
 
     for (uint32_t i = 0; i < r->running_count; i++) {
         const struct dyti_sequence *s = &r->running[i];
-        uint64_t whole = s->length - (s->sample->count - 1) + max_tokens;
+        uint32_t prompt = s->length - (s->sample->count - 1);
 
-        sum += dyti_blocks_for(r, whole) - s->table_count;
+        sum += dyti_blocks_for(r, (uint64_t)prompt + max_tokens - 1) -
+               s->table_count;
     }
     for (uint32_t i = 0; i < r->prefill_count; i++) {
         const struct dyti_cohort *c = &r->prefill[i];
+        struct need n = need_of(r, c->prompt->id_count, max_tokens);
 
-        sum +=
-            (uint64_t)c->count * own_blocks(r, c->prompt->id_count, max_tokens);
+        if (c->count > 0) {
+            sum += need_for(&n, c->count, c->left == 0);
+        }
     }
     return sum;
 }
@@ -66,6 +98,18 @@ static uint32_t live_sequences(const struct dyti_rollout *r)
     return live;
 }
 
+/* The group that is not all in yet; only the newest one can be. */
+static struct dyti_cohort *open_group(struct dyti_rollout *r)
+{
+    struct dyti_cohort *c;
+
+    if (r->prefill_count == 0) {
+        return NULL;
+    }
+    c = &r->prefill[r->prefill_count - 1];
+    return c->left > 0 ? c : NULL;
+}
+
 /* Samples of the next waiting prompt, from waiting->next on. */
 static uint32_t same_prompt(const struct dyti_waiting *w)
 {
@@ -78,40 +122,94 @@ static uint32_t same_prompt(const struct dyti_waiting *w)
     return n;
 }
 
-static void enter(struct dyti_rollout *r, struct dyti_waiting *w,
-                  const struct dyti_prompt *prompt, uint32_t count)
+/* How many of `want` samples fit into `room` blocks and `slots`. */
+static uint32_t fitting(const struct need *n, uint64_t room, uint32_t slots,
+                        uint32_t want)
+{
+    uint64_t fit = n->each > 0 ? room / n->each : want;
+
+    if (want <= slots && need_for(n, want, true) <= room) {
+        return want;
+    }
+    /* From here on one stays out, and with it the prompt stays. */
+    fit = fit < slots ? fit : slots;
+    return fit < want ? (uint32_t)fit : want - 1;
+}
+
+static struct dyti_cohort *new_group(struct dyti_rollout *r,
+                                     const struct dyti_waiting *w,
+                                     const struct dyti_prompt *prompt)
 {
     struct dyti_cohort *c = &r->prefill[r->prefill_count++];
 
     *c = (struct dyti_cohort){.prompt = prompt,
                               .sample = &w->sample[w->next],
-                              .count = count,
                               .table = dyti_table_get(r)};
     c->table_count = dyti_blocks_for(r, prompt->id_count);
     for (uint32_t b = 0; b < c->table_count; b++) {
         c->table[b] = dyti_blocks_get(&r->blocks);
     }
-    w->next += count;
+    return c;
 }
 
-/* How many of `want` samples fit now. */
-static uint32_t room_for(const struct dyti_rollout *r, uint32_t prompt,
-                         uint32_t max_tokens, uint32_t want)
+/* More samples of the open group: the prompt's last row is run once more, for
+ * the logits that they are drawn from. */
+static bool admit_open(struct dyti_rollout *r, struct dyti_waiting *w,
+                       struct dyti_cohort *c, uint64_t room, uint32_t slots)
 {
-    uint64_t taken = promised(r, max_tokens);
-    uint64_t left =
-        r->blocks.free_count > taken ? r->blocks.free_count - taken : 0;
-    uint32_t shared = dyti_blocks_for(r, prompt);
-    uint32_t own = own_blocks(r, prompt, max_tokens);
-    uint32_t slots = r->params.max_sequences - live_sequences(r);
-    uint64_t fit;
+    uint32_t max_tokens = w->request->sampling->max_response_tokens;
+    struct need n = need_of(r, c->prompt->id_count, max_tokens);
+    uint32_t fit = c->count > 0 ? 0 : fitting(&n, room, slots, c->left);
 
-    if (left < shared) {
-        return 0;
+    if (fit == 0) {
+        return false;
     }
-    fit = own > 0 ? (left - shared) / own : want;
-    fit = fit < slots ? fit : slots;
-    return fit < want ? (uint32_t)fit : want;
+    c->sample = &w->sample[w->next];
+    c->count = fit;
+    c->left -= fit;
+    c->prefilled = c->prompt->id_count - 1;
+    w->next += fit;
+    return true;
+}
+
+static bool admit_new(struct dyti_rollout *r, struct dyti_waiting *w,
+                      const struct dyti_prompt *prompt, uint64_t room,
+                      uint32_t slots, bool idle)
+{
+    uint32_t max_tokens = w->request->sampling->max_response_tokens;
+    uint32_t want = same_prompt(w), fit;
+    struct need n = need_of(r, prompt->id_count, max_tokens);
+    struct dyti_cohort *c;
+
+    if (room < n.prompt) {
+        return false;
+    }
+    room -= n.prompt;
+    fit = fitting(&n, room, slots, want);
+    if (fit == 0 && idle && need_for(&n, 1, true) <= room) {
+        fit = want = 1; /* alone, and the others start anew after it */
+    }
+    if (fit == 0) {
+        return false;
+    }
+    c = new_group(r, w, prompt);
+    c->count = fit;
+    c->left = want - fit;
+    w->next += fit;
+    return true;
+}
+
+static enum dyt_status never_fits(const struct dyti_rollout *r,
+                                  const struct dyti_prompt *prompt,
+                                  uint32_t max_tokens)
+{
+    return DYTI_FAIL(
+        DYT_ERR_NOMEM,
+        "prompt %llu: %u prompt + %u response tokens need %u cache blocks of "
+        "%u positions and there are %u; raise kv.memory",
+        (unsigned long long)prompt->id, prompt->id_count, max_tokens,
+        dyti_blocks_for(r, (uint64_t)prompt->id_count + max_tokens - 1),
+        r->params.block, r->blocks.count);
 }
 
 enum dyt_status dyti_admit(struct dyti_rollout *r, struct dyti_waiting *w)
@@ -121,26 +219,26 @@ enum dyt_status dyti_admit(struct dyti_rollout *r, struct dyti_waiting *w)
     while (w->next < w->total) {
         const struct dyti_prompt *prompt =
             &w->request->prompt[w->prompt_of[w->next]];
-        uint32_t want = same_prompt(w);
-        uint32_t fit = room_for(r, prompt->id_count, max_tokens, want);
-        bool idle = r->running_count == 0 && r->prefill_count == 0;
+        struct dyti_cohort *open = open_group(r);
+        uint32_t live = live_sequences(r);
+        uint64_t taken = promised(r, max_tokens);
+        uint64_t room = r->blocks.free_count - taken;
+        uint32_t slots = r->params.max_sequences - live;
 
-        /* A group enters whole, unless it could never: then in parts. */
-        if (fit < want && !(idle && fit > 0)) {
-            if (idle) {
-                return DYTI_FAIL(
-                    DYT_ERR_NOMEM,
-                    "prompt %llu: %u prompt + %u response tokens need %u cache "
-                    "blocks of %u positions and there are %u; raise kv.memory",
-                    (unsigned long long)prompt->id, prompt->id_count,
-                    max_tokens,
-                    dyti_blocks_for(r, prompt->id_count) +
-                        own_blocks(r, prompt->id_count, max_tokens),
-                    r->params.block, r->blocks.count);
+        dyti_assert(taken <= r->blocks.free_count);
+        if (open != NULL) {
+            if (admit_open(r, w, open, room, slots)) {
+                continue;
             }
-            return DYT_OK;
+            if (live > 0) {
+                return DYT_OK;
+            }
+            dyti_group_close(r, open); /* its prompt is in its own way */
+            continue;
         }
-        enter(r, w, prompt, fit);
+        if (!admit_new(r, w, prompt, room, slots, live == 0)) {
+            return live > 0 ? DYT_OK : never_fits(r, prompt, max_tokens);
+        }
     }
     return DYT_OK;
 }

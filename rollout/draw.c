@@ -1,43 +1,23 @@
 /* Logits to tokens.  The vocabulary is cut between TP ranks and no rank needs
  * all of it: each gives the maximum and the exponential sums of its columns,
  * all know from these which rank's columns the random number falls into, and
- * that rank names the token.  Truncated sampling (top-k, top-p, min-p, a
- * minimum length) does look at whole rows: the draws are dealt out to ranks.
+ * that rank names the token.  draw_whole.c does what needs whole rows.
  */
-#include "rollout/internal.h"
-
-#include <math.h>
+#include "rollout/draw.h"
 
 #include "base/rng.h"
 
-#include <string.h>
+#include <math.h>
 
-/* What a rank says of one row of logits. */
-struct row_stats {
-    float max;      /* of logits */
-    float sum_raw;  /* sum exp(logit - max) */
-    float sum_temp; /* sum exp((logit - max) * scale) */
-};
+#define SCAN_COLS 256 /* columns whose exponentials are summed at a time */
 
-/* What the rank that owns a draw says of it; token -1: not ours. */
-struct verdict {
-    int32_t token;
-    float logit;
-};
+double dyti_draw_unit(const struct dyti_chunk *c, const struct dyti_draw *d)
+{
+    return dyti_rng_unit(
+        dyti_rng_u64(c->request->seed, d->prompt, d->sample, d->position));
+}
 
-struct chunk {
-    struct dyti_rollout *r;
-    const struct dyti_rollout_request *request;
-    const struct dyti_sampling *sampling;
-    float scale; /* 1 / temperature; 1 for greedy */
-    uint32_t row_first, rows;
-    struct dyti_draw *draw; /* those of these rows */
-    uint32_t draws;
-    int64_t vocab_lo, cols;
-    float *logits;           /* [rows, cols] */
-    struct row_stats *stats; /* [tp][rows] */
-    struct verdict *verdict; /* [tp][draws] */
-};
+/* ---- statistics of rows -------------------------------------------------- */
 
 static enum dyt_status gather(const struct dyti_group *tp, void *all,
                               uint64_t each_bytes)
@@ -54,29 +34,57 @@ static enum dyt_status gather(const struct dyti_group *tp, void *all,
         tp->self, (unsigned char *)all + tp->rank * each_bytes, all, counts);
 }
 
-static enum dyt_status row_statistics(struct chunk *c)
+static double rank_mass(const struct dyti_chunk *c, uint32_t rank, uint32_t row)
+{
+    const struct dyti_row_stats *s = &c->stats[(size_t)rank * c->rows + row];
+    double below = (double)s->max - (double)c->total[row].max;
+
+    return (double)s->sum_temp * exp(below * (double)c->scale);
+}
+
+/* A rank without any mass (all -inf) says NaN sums; they count as 0. */
+static double or_zero(const struct dyti_row_stats *s, double x)
+{
+    return s->max == -INFINITY ? 0.0 : x;
+}
+
+static void total_row(struct dyti_chunk *c, uint32_t row)
+{
+    struct dyti_row_total *total = &c->total[row];
+    uint32_t tp = c->r->params.tp.size;
+
+    *total = (struct dyti_row_total){.max = c->stats[row].max};
+    for (uint32_t t = 1; t < tp; t++) {
+        total->max = fmaxf(total->max, c->stats[(size_t)t * c->rows + row].max);
+    }
+    for (uint32_t t = 0; t < tp; t++) {
+        const struct dyti_row_stats *s = &c->stats[(size_t)t * c->rows + row];
+        double below = (double)s->max - (double)total->max;
+
+        total->raw += or_zero(s, (double)s->sum_raw * exp(below));
+        total->temp += or_zero(s, rank_mass(c, t, row));
+    }
+}
+
+static enum dyt_status row_statistics(struct dyti_chunk *c)
 {
     const struct dyti_kernels *k = &c->r->params.kernels;
-    struct row_stats *mine = c->stats + (size_t)c->r->params.tp.rank * c->rows;
+    const struct dyti_group *tp = &c->r->params.tp;
+    struct dyti_row_stats *mine = c->stats + (size_t)tp->rank * c->rows;
     float *max = c->r->stats, *sum = max + c->rows, *zexp = sum + c->rows,
           *target_z = zexp + c->rows, *scaled = target_z + c->rows;
     enum dyt_status st = k->ops->row_max(k->self, c->logits, c->cols, c->rows,
                                          c->cols, 1.0f, max);
 
-    if (st != DYT_OK) {
-        return st;
-    }
-    st = k->ops->row_sums(k->self, c->logits, c->cols, c->rows, c->cols, 1.0f,
-                          max, c->r->no_target, c->vocab_lo, sum, zexp,
-                          target_z);
-    if (st != DYT_OK) {
-        return st;
-    }
-    for (uint32_t i = 0; i < c->rows; i++) {
-        mine[i] = (struct row_stats){max[i], sum[i], sum[i]};
+    st = st != DYT_OK ? st
+                      : k->ops->row_sums(k->self, c->logits, c->cols, c->rows,
+                                         c->cols, 1.0f, max, c->r->no_target,
+                                         c->vocab_lo, sum, zexp, target_z);
+    for (uint32_t i = 0; st == DYT_OK && i < c->rows; i++) {
+        mine[i] = (struct dyti_row_stats){max[i], sum[i], sum[i]};
         scaled[i] = max[i] * c->scale;
     }
-    if (c->scale != 1.0f) {
+    if (st == DYT_OK && c->scale != 1.0f) {
         st = k->ops->row_sums(k->self, c->logits, c->cols, c->rows, c->cols,
                               c->scale, scaled, c->r->no_target, c->vocab_lo,
                               sum, zexp, target_z);
@@ -84,27 +92,18 @@ static enum dyt_status row_statistics(struct chunk *c)
             mine[i].sum_temp = sum[i];
         }
     }
-    return st == DYT_OK
-               ? gather(&c->r->params.tp, c->stats, c->rows * sizeof(*mine))
-               : st;
-}
-
-static double rank_mass(const struct chunk *c, uint32_t rank, uint32_t row,
-                        float max)
-{
-    const struct row_stats *s = &c->stats[(size_t)rank * c->rows + row];
-
-    return (double)s->sum_temp * exp((double)(s->max - max) * c->scale);
-}
-
-static float row_maximum(const struct chunk *c, uint32_t row)
-{
-    float max = c->stats[row].max;
-
-    for (uint32_t t = 1; t < c->r->params.tp.size; t++) {
-        max = fmaxf(max, c->stats[(size_t)t * c->rows + row].max);
+    st = st != DYT_OK ? st : gather(tp, c->stats, c->rows * sizeof(*mine));
+    for (uint32_t i = 0; st == DYT_OK && i < c->rows; i++) {
+        total_row(c, i);
     }
-    return max;
+    return st;
+}
+
+/* ---- a draw from the columns of one rank --------------------------------- */
+
+uint64_t dyti_draw_scan_bytes(int64_t vocab)
+{
+    return ((uint64_t)vocab / SCAN_COLS + 1) * 5 * sizeof(float) + 64;
 }
 
 static int64_t first_with(const float *logits, int64_t cols, float value)
@@ -117,201 +116,155 @@ static int64_t first_with(const float *logits, int64_t cols, float value)
     return 0;
 }
 
-/* First column at which the running mass passes `want`; the last one with any
- * mass if rounding leaves it short. */
-static int64_t column_at(const struct chunk *c, const float *logits, float max,
-                         double want)
+/* First column from `from` on at which the mass passes `want`; the last one
+ * with any mass if rounding leaves it short. */
+static int64_t scan(const struct dyti_chunk *c, const float *logits, float max,
+                    int64_t from, double want)
 {
     double sum = 0.0;
-    int64_t last = 0;
+    int64_t i;
 
-    for (int64_t i = 0; i < c->cols; i++) {
-        float e = expf((logits[i] - max) * c->scale);
-
-        sum += (double)e;
-        if (e > 0.0f) {
-            last = i;
-        }
+    for (i = from; i < c->cols; i++) {
+        sum += (double)expf((logits[i] - max) * c->scale);
         if (sum > want) {
             return i;
         }
     }
-    return last;
+    while (i > 1 && expf((logits[i - 1] - max) * c->scale) <= 0.0f) {
+        i--;
+    }
+    return i - 1;
 }
 
-static double unit_of(const struct chunk *c, const struct dyti_draw *d)
+/* Masses of the row's whole blocks of SCAN_COLS columns. */
+static enum dyt_status block_masses(struct dyti_chunk *c, const float *logits,
+                                    float max, int64_t blocks, float **out)
 {
-    return dyti_rng_unit(
-        dyti_rng_u64(c->request->seed, d->prompt, d->sample, d->position));
-}
-
-/* This rank's verdict on a plain draw. */
-static struct verdict judge(const struct chunk *c, const struct dyti_draw *d)
-{
-    const struct dyti_group *tp = &c->r->params.tp;
-    uint32_t row = d->row - c->row_first, owner = 0;
-    const float *logits = c->logits + (size_t)row * (size_t)c->cols;
-    float max = row_maximum(c, row);
-    double want = 0.0, total = 0.0;
-    int64_t at;
-
-    if (c->sampling->temperature == 0.0) {
-        while (c->stats[(size_t)owner * c->rows + row].max != max) {
-            owner++;
-        }
-    } else {
-        for (uint32_t t = 0; t < tp->size; t++) {
-            total += rank_mass(c, t, row, max);
-        }
-        want = unit_of(c, d) * total;
-        while (owner + 1 < tp->size && want >= rank_mass(c, owner, row, max)) {
-            want -= rank_mass(c, owner, row, max);
-            owner++;
-        }
-    }
-    if (owner != tp->rank) {
-        return (struct verdict){-1, 0.0f};
-    }
-    at = c->sampling->temperature == 0.0 ? first_with(logits, c->cols, max)
-                                         : column_at(c, logits, max, want);
-    return (struct verdict){(int32_t)(c->vocab_lo + at), logits[at]};
-}
-
-/* ---- whole rows ---------------------------------------------------------- */
-
-static bool needs_whole_rows(const struct chunk *c)
-{
-    const struct dyti_sampling *s = c->sampling;
-
-    if (s->temperature > 0.0 &&
-        (s->top_k > 0 || s->top_p < 1.0 || s->min_p > 0.0)) {
-        return true;
-    }
-    for (uint32_t i = 0; i < c->draws; i++) {
-        if (c->draw[i].position < s->min_response_tokens) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Columns of TP member t. */
-static int64_t columns_of(const struct dyti_rollout *r, uint32_t t,
-                          int64_t *out_lo)
-{
-    const struct dyti_part *me = &r->nn->part;
-    uint32_t rank =
-        dyti_layout_rank(r->params.layout, t, me->pp_rank, me->dp_rank);
-    const struct dyti_part *part =
-        &dyti_layout_view(r->params.layout, rank)->part;
-
-    *out_lo = part->vocab_lo;
-    return part->vocab_hi - part->vocab_lo;
-}
-
-static void assemble_row(const struct chunk *c, const float *all, uint32_t row,
-                         float *out)
-{
-    const float *from = all;
-
-    for (uint32_t t = 0; t < c->r->params.tp.size; t++) {
-        int64_t lo, cols = columns_of(c->r, t, &lo);
-
-        memcpy(out + lo, from + (size_t)row * (size_t)cols,
-               (size_t)cols * sizeof(*out));
-        from += (size_t)c->rows * (size_t)cols;
-    }
-}
-
-static enum dyt_status gather_logits(struct chunk *c, float *all)
-{
-    const struct dyti_group *tp = &c->r->params.tp;
-    uint64_t counts[DYTI_ROLLOUT_MAX_TP];
-    int64_t lo;
-
-    if (tp->size <= 1) {
-        memcpy(all, c->logits,
-               (size_t)c->rows * (size_t)c->cols * sizeof(*all));
-        return DYT_OK;
-    }
-    for (uint32_t t = 0; t < tp->size; t++) {
-        counts[t] = c->rows * (uint64_t)columns_of(c->r, t, &lo) * sizeof(*all);
-    }
-    return tp->ops->all_gather(tp->self, c->logits, all, counts);
-}
-
-/* Draw i is made by rank i mod tp. */
-static enum dyt_status judge_whole(struct chunk *c, struct verdict *mine)
-{
-    struct dyti_rollout *r = c->r;
-    int64_t vocab = r->model->arch.vocab;
-    uint64_t row_bytes = (uint64_t)vocab * sizeof(float);
-    float *all, *row;
-    void *scratch;
+    const struct dyti_kernels *k = &c->r->params.kernels;
+    int32_t *no_target;
+    float *top, *sum;
     enum dyt_status st;
 
-    st = dyti_region_take(&r->work, c->rows * row_bytes, 64u, (void **)&all);
-    st = st != DYT_OK
-             ? st
-             : dyti_region_take(&r->work, row_bytes, 64u, (void **)&row);
-    st = st != DYT_OK
-             ? st
-             : dyti_region_take(&r->work, dyti_draw_scratch_bytes(vocab), 64u,
-                                &scratch);
-    st = st != DYT_OK ? st : gather_logits(c, all);
+    st = DYTI_TAKE(&c->r->work, &sum, 3 * blocks);
+    st = st != DYT_OK ? st : DYTI_TAKE(&c->r->work, &top, blocks);
+    st = st != DYT_OK ? st : DYTI_TAKE(&c->r->work, &no_target, blocks);
     if (st != DYT_OK) {
         return st;
     }
-    for (uint32_t i = 0; i < c->draws; i++) {
-        const struct dyti_draw *d = &c->draw[i];
-        int32_t token;
-        float logit;
+    for (int64_t b = 0; b < blocks; b++) {
+        top[b] = max * c->scale;
+        no_target[b] = -1;
+    }
+    *out = sum;
+    return k->ops->row_sums(k->self, logits, SCAN_COLS, blocks, SCAN_COLS,
+                            c->scale, top, no_target, 0, sum, sum + blocks,
+                            sum + 2 * blocks);
+}
 
-        mine[i] = (struct verdict){-1, 0.0f};
-        if (i % r->params.tp.size != r->params.tp.rank) {
+/* The column of this rank at which the running mass passes `want`: first the
+ * block, then the column in it. */
+static enum dyt_status column_at(struct dyti_chunk *c, const float *logits,
+                                 float max, double want, int64_t *out_column)
+{
+    int64_t blocks = c->cols / SCAN_COLS, b = 0;
+    uint64_t mark = dyti_region_mark(&c->r->work);
+    float *mass = NULL;
+    enum dyt_status st = DYT_OK;
+
+    if (blocks > 1) {
+        st = block_masses(c, logits, max, blocks, &mass);
+        while (st == DYT_OK && b < blocks && (double)mass[b] <= want) {
+            want -= (double)mass[b++];
+        }
+    }
+    dyti_region_rewind(&c->r->work, mark);
+    if (st == DYT_OK) {
+        *out_column = scan(c, logits, max, b * SCAN_COLS, want);
+    }
+    return st;
+}
+
+/* Which rank's columns the draw falls into, and how far into their mass. */
+static uint32_t owner_of(const struct dyti_chunk *c, const struct dyti_draw *d,
+                         double *out_want)
+{
+    uint32_t row = d->row - c->row_first, owner = 0;
+    double want = dyti_draw_unit(c, d) * c->total[row].temp;
+
+    for (uint32_t t = 0; t < c->r->params.tp.size; t++) {
+        const struct dyti_row_stats *s = &c->stats[(size_t)t * c->rows + row];
+        double mass = or_zero(s, rank_mass(c, t, row));
+
+        if (c->sampling->temperature == 0.0) {
+            if (s->max == c->total[row].max) {
+                return t;
+            }
             continue;
         }
-        assemble_row(c, all, d->row - c->row_first, row);
-        token = dyti_draw_truncated(c->request, row, vocab, d->position,
-                                    unit_of(c, d), scratch);
-        assemble_row(c, all, d->row - c->row_first, row);
-        logit = row[token];
-        mine[i] = (struct verdict){token, logit};
+        if (mass > 0.0) {
+            owner = t;
+            *out_want = want;
+        }
+        if (want < mass) {
+            break;
+        }
+        want -= mass;
     }
-    return DYT_OK;
+    return owner;
+}
+
+/* This rank's verdict on a plain draw. */
+static enum dyt_status judge(struct dyti_chunk *c, const struct dyti_draw *d,
+                             struct dyti_verdict *out)
+{
+    uint32_t row = d->row - c->row_first;
+    const float *logits = c->logits + (size_t)row * (size_t)c->cols;
+    float max = c->total[row].max;
+    double want = 0.0;
+    int64_t at;
+    enum dyt_status st = DYT_OK;
+
+    *out = (struct dyti_verdict){-1, 0.0f};
+    if (!isfinite(c->total[row].temp) ||
+        owner_of(c, d, &want) != c->r->params.tp.rank) {
+        return DYT_OK;
+    }
+    if (c->sampling->temperature == 0.0) {
+        at = first_with(logits, c->cols, max);
+    } else {
+        st = column_at(c, logits, max, want, &at);
+    }
+    if (st == DYT_OK) {
+        *out = (struct dyti_verdict){(int32_t)(c->vocab_lo + at), logits[at]};
+    }
+    return st;
 }
 
 /* ---- one chunk of rows --------------------------------------------------- */
 
-static enum dyt_status collect(struct chunk *c)
+static enum dyt_status collect(struct dyti_chunk *c)
 {
     const struct dyti_group *tp = &c->r->params.tp;
     enum dyt_status st = gather(tp, c->verdict, c->draws * sizeof(*c->verdict));
 
     for (uint32_t i = 0; st == DYT_OK && i < c->draws; i++) {
         struct dyti_draw *d = &c->draw[i];
-        uint32_t row = d->row - c->row_first, t = 0;
-        float max = row_maximum(c, row);
-        double raw = 0.0, temp = 0.0, logit;
+        const struct dyti_row_total *total = &c->total[d->row - c->row_first];
+        const struct dyti_verdict *v = &c->verdict[i];
+        double below;
 
-        while (t + 1 < tp->size &&
-               c->verdict[(size_t)t * c->draws + i].token < 0) {
-            t++;
+        for (uint32_t t = 1; t < tp->size && v->token < 0; t++) {
+            v = &c->verdict[(size_t)t * c->draws + i];
         }
-        d->token = c->verdict[(size_t)t * c->draws + i].token;
-        logit = (double)c->verdict[(size_t)t * c->draws + i].logit;
-        for (uint32_t m = 0; m < tp->size; m++) {
-            const struct row_stats *s = &c->stats[(size_t)m * c->rows + row];
-
-            raw += (double)s->sum_raw * exp((double)s->max - (double)max);
-            temp += rank_mass(c, m, row, max);
-        }
-        d->raw = (float)(logit - (double)max - log(raw));
-        d->processed = (float)((logit - (double)max) * c->scale - log(temp));
-        if (d->token < 0 || !isfinite(d->raw)) {
+        below = (double)v->logit - (double)total->max;
+        d->token = v->token;
+        d->raw = (float)(below - log(total->raw));
+        d->processed = (float)(below * (double)c->scale - log(total->temp));
+        if (d->token < 0 || !isfinite(d->raw) || !isfinite(d->processed)) {
             return DYTI_FAIL(DYT_ERR_DEVICE,
                              "no token can be drawn for prompt %llu sample %u "
-                             "at position %u: the logits are not finite",
+                             "at position %u: the logits are not finite, or "
+                             "every token left would end the sequence",
                              (unsigned long long)d->prompt, d->sample,
                              d->position);
         }
@@ -319,24 +272,25 @@ static enum dyt_status collect(struct chunk *c)
     return st;
 }
 
-static enum dyt_status draw_chunk(struct chunk *c)
+static enum dyt_status take_memory(struct dyti_chunk *c)
+{
+    struct dyti_region *work = &c->r->work;
+    uint64_t tp = c->r->params.tp.size;
+    enum dyt_status st =
+        DYTI_TAKE(work, &c->logits, (uint64_t)c->rows * (uint64_t)c->cols);
+
+    st = st != DYT_OK ? st : DYTI_TAKE(work, &c->stats, tp * c->rows);
+    st = st != DYT_OK ? st : DYTI_TAKE(work, &c->total, c->rows);
+    return st != DYT_OK ? st : DYTI_TAKE(work, &c->verdict, tp * c->draws);
+}
+
+static enum dyt_status draw_chunk(struct dyti_chunk *c)
 {
     struct dyti_rollout *r = c->r;
-    uint32_t tp = r->params.tp.size;
-    struct verdict *mine;
-    enum dyt_status st;
+    struct dyti_verdict *mine;
+    bool whole = false;
+    enum dyt_status st = take_memory(c);
 
-    st = dyti_region_take(&r->work,
-                          (uint64_t)c->rows * (uint64_t)c->cols * sizeof(float),
-                          64u, (void **)&c->logits);
-    st = st != DYT_OK
-             ? st
-             : dyti_region_take(&r->work, tp * c->rows * sizeof(*c->stats), 64u,
-                                (void **)&c->stats);
-    st = st != DYT_OK
-             ? st
-             : dyti_region_take(&r->work, tp * c->draws * sizeof(*c->verdict),
-                                64u, (void **)&c->verdict);
     st = st != DYT_OK ? st
                       : dyti_nn_logits(r->nn, &r->weights, r->hidden,
                                        r->logit_row + c->row_first, c->rows,
@@ -346,12 +300,15 @@ static enum dyt_status draw_chunk(struct chunk *c)
         return st;
     }
     mine = c->verdict + (size_t)r->params.tp.rank * c->draws;
-    if (needs_whole_rows(c)) {
-        st = judge_whole(c, mine);
-    } else {
-        for (uint32_t i = 0; i < c->draws; i++) {
-            mine[i] = judge(c, &c->draw[i]);
+    for (uint32_t i = 0; st == DYT_OK && i < c->draws; i++) {
+        if (dyti_draw_is_whole(c, &c->draw[i])) {
+            whole = true;
+        } else {
+            st = judge(c, &c->draw[i], &mine[i]);
         }
+    }
+    if (st == DYT_OK && whole) {
+        st = dyti_draw_whole(c, mine);
     }
     return st == DYT_OK ? collect(c) : st;
 }
@@ -368,7 +325,7 @@ static enum dyt_status draw_chunks(struct dyti_rollout *r,
     for (uint32_t row = 0; st == DYT_OK && row < r->logit_row_count;
          row += r->chunk_rows) {
         uint32_t left = r->logit_row_count - row, end = first_draw;
-        struct chunk c = {
+        struct dyti_chunk c = {
             .r = r,
             .request = request,
             .sampling = sampling,
@@ -400,7 +357,7 @@ enum dyt_status dyti_draw_all(struct dyti_rollout *r,
     bool last = pp->size <= 1 || pp->rank + 1 == pp->size;
     enum dyt_status st = last ? draw_chunks(r, request) : DYT_OK;
 
-    if (st == DYT_OK && pp->size > 1) {
+    if (st == DYT_OK && pp->size > 1 && r->draw_count > 0) {
         st = pp->ops->broadcast(pp->self, r->draw,
                                 r->draw_count * sizeof(*r->draw), pp->size - 1);
     }

@@ -29,13 +29,34 @@ static struct dyti_nn sizing(const struct dyti_rollout_params *p)
                             .tp = p->tp};
 }
 
+/* K and V of one block on the rank of the replica that holds most: ranks admit
+ * by themselves and must count the same blocks, whatever their own shares. */
+static uint64_t largest_block(const struct dyti_rollout_params *p)
+{
+    const struct dyti_part *me = part_of(p);
+    uint64_t most = 0;
+
+    for (uint32_t i = 0; i < me->tp_size * me->pp_size; i++) {
+        uint32_t rank = dyti_layout_rank(p->layout, i % me->tp_size,
+                                         i / me->tp_size, me->dp_rank);
+        struct dyti_nn nn = {.model = p->layout->model,
+                             .part = dyti_layout_view(p->layout, rank)->part};
+        uint64_t layers = (uint64_t)(nn.part.layer_hi - nn.part.layer_lo);
+        uint64_t bytes =
+            2 * layers *
+            dyti_nn_cache_layer_bytes(&nn, p->kv_dtype, p->block, 1);
+
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 static enum dyt_status count_blocks(const struct dyti_rollout_params *p,
                                     struct sizes *s)
 {
     struct dyti_nn nn = sizing(p);
     int64_t layers = nn.part.layer_hi - nn.part.layer_lo;
-    uint64_t block = 2 * (uint64_t)layers *
-                     dyti_nn_cache_layer_bytes(&nn, p->kv_dtype, p->block, 1);
+    uint64_t block = largest_block(p);
     uint64_t want = p->kv_bytes / block;
     uint64_t most = (uint64_t)p->max_sequences *
                     ((p->max_positions + p->block - 1) / p->block + 1);
@@ -48,7 +69,7 @@ static enum dyt_status count_blocks(const struct dyti_rollout_params *p,
                          (unsigned long long)block);
     }
     want = want < most ? want : most;
-    s->block_count = (uint32_t)want;
+    s->block_count = want < INT32_MAX ? (uint32_t)want : INT32_MAX;
     s->layer_bytes =
         dyti_nn_cache_layer_bytes(&nn, p->kv_dtype, p->block, s->block_count);
     s->cache_bytes = 2 * (uint64_t)layers * dyti_align_up(s->layer_bytes, 64u);
@@ -83,7 +104,8 @@ static enum dyt_status measure(const struct dyti_rollout_params *p,
     pass = dyti_nn_infer_bytes(&nn, p->max_rows);
     draw = 2 * s.chunk_rows * row + row + dyti_draw_scratch_bytes(arch->vocab) +
            dyti_nn_infer_bytes(&nn, s.chunk_rows) +
-           p->tp.size * 16ull * (s.chunk_rows + p->max_sequences) + (1u << 16);
+           (p->tp.size + 2) * 24ull * (s.chunk_rows + p->max_sequences) +
+           dyti_draw_scan_bytes(arch->vocab) + (1u << 16);
     s.work_bytes = pass > draw ? pass : draw;
     *out = s;
     return DYT_OK;
@@ -114,7 +136,7 @@ static bool make_tables(struct dyti_rollout *r)
     r->table_free = calloc(2 * n, sizeof(*r->table_free));
     r->tail = calloc(2 * n, DYTI_ROLLOUT_TAIL);
     r->running = calloc(n, sizeof(*r->running));
-    r->prefill = calloc(n, sizeof(*r->prefill));
+    r->prefill = calloc(n + 1, sizeof(*r->prefill));
     r->draw = calloc(n, sizeof(*r->draw));
     r->logit_row = calloc(n, sizeof(*r->logit_row));
     r->ids = calloc(rows, sizeof(*r->ids));
@@ -169,6 +191,14 @@ static void lay_out_work(struct dyti_rollout *r, const struct sizes *s,
                      work_bytes - s->cache_bytes);
 }
 
+/* A group without a table is this rank alone. */
+static void alone_is_one(struct dyti_group *group)
+{
+    if (group->ops == NULL) {
+        *group = (struct dyti_group){.size = 1};
+    }
+}
+
 static enum dyt_status fill(struct dyti_rollout *r, const struct sizes *s)
 {
     const struct dyti_view *view =
@@ -209,6 +239,8 @@ enum dyt_status dyti_rollout_create(const struct dyti_rollout_params *params,
         return DYTI_FAIL(DYT_ERR_NOMEM, "rollout engine");
     }
     r->params = *params;
+    alone_is_one(&r->params.tp);
+    alone_is_one(&r->params.pp);
     r->model = params->layout->model;
     r->chunk_rows = s.chunk_rows;
     st = fill(r, &s);
@@ -279,26 +311,24 @@ static enum dyt_status check_sampling(const struct dyti_sampling *s)
             s->min_p);
     }
     for (uint32_t i = 0; i < s->stop_count; i++) {
-        if (strlen(s->stop[i]) > DYTI_ROLLOUT_TAIL) {
+        if (s->stop[i][0] == '\0' || strlen(s->stop[i]) > DYTI_ROLLOUT_TAIL) {
             return DYTI_FAIL(DYT_ERR_INVALID,
-                             "stop string %u is longer than %u bytes", i,
-                             DYTI_ROLLOUT_TAIL);
+                             "stop string %u has %zu bytes; 1 to %u can be "
+                             "looked for",
+                             i, strlen(s->stop[i]), DYTI_ROLLOUT_TAIL);
         }
     }
     return DYT_OK;
 }
 
-static enum dyt_status check_request(const struct dyti_rollout *r,
+/* Its prompts, and that their samples can be counted. */
+static enum dyt_status check_prompts(const struct dyti_rollout *r,
                                      const struct dyti_rollout_request *q)
 {
-    if (!r->serving) {
-        return DYTI_FAIL(DYT_ERR_STATE,
-                         "rank %u has no committed weights to generate from; "
-                         "commit a switch first",
-                         r->params.rank);
-    }
-    if (q->sampling->stop_count > 0 && r->params.tokenizer == NULL) {
-        return DYTI_FAIL(DYT_ERR_INVALID, "stop strings need a tokenizer");
+    if (q->samples_per_prompt == 0 ||
+        (uint64_t)q->prompt_count * q->samples_per_prompt >= UINT32_MAX) {
+        return DYTI_FAIL(DYT_ERR_INVALID, "%u samples of each of %u prompts",
+                         q->samples_per_prompt, q->prompt_count);
     }
     for (uint32_t i = 0; i < q->prompt_count; i++) {
         const struct dyti_prompt *p = &q->prompt[i];
@@ -324,7 +354,25 @@ static enum dyt_status check_request(const struct dyti_rollout *r,
             }
         }
     }
-    return check_sampling(q->sampling);
+    return DYT_OK;
+}
+
+static enum dyt_status check_request(const struct dyti_rollout *r,
+                                     const struct dyti_rollout_request *q)
+{
+    enum dyt_status st;
+
+    if (!r->serving) {
+        return DYTI_FAIL(DYT_ERR_STATE,
+                         "rank %u has no committed weights to generate from; "
+                         "commit a switch first",
+                         r->params.rank);
+    }
+    if (q->sampling->stop_count > 0 && r->params.tokenizer == NULL) {
+        return DYTI_FAIL(DYT_ERR_INVALID, "stop strings need a tokenizer");
+    }
+    st = check_sampling(q->sampling);
+    return st != DYT_OK ? st : check_prompts(r, q);
 }
 
 /* This replica's samples, empty, in order. */
@@ -452,6 +500,9 @@ static enum dyt_status run(struct dyti_rollout *r, struct dyti_waiting *w,
         }
     }
     stats->most_blocks = r->blocks.most_used;
+#ifdef DYT_TEST_HOOKS
+    r->generated = true;
+#endif
     return DYT_OK;
 }
 

@@ -31,6 +31,9 @@ struct dyti_rollout_params {
     uint32_t max_rows;                      /* of one pass; >= max_sequences */
     uint32_t max_positions;                 /* longest prompt + response */
     const struct dyti_tokenizer *tokenizer; /* for stop strings; may be NULL */
+#ifdef DYT_TEST_HOOKS
+    bool stale_kv; /* mutant: prompts seen before keep the KV of old weights */
+#endif
 };
 
 struct dyti_rollout;

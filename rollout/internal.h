@@ -1,7 +1,8 @@
 /* What the files of rollout/ share.  Data flow of one model step:
  *   admit.c   which waiting groups enter
  *   pass.c    rows of this pass, and the model over them
- *   draw.c    logits -> tokens and log-probabilities (truncate.c: top-k, …)
+ *   draw.c    logits -> tokens and log-probabilities (draw_whole.c and
+ *             truncate.c: top-k, …)
  *   stop.c    which sequences are finished
  *   engine.c  the loop, and what comes in and goes out */
 #ifndef DYTI_ROLLOUT_INTERNAL_H
@@ -24,11 +25,12 @@ struct dyti_sequence {
     uint32_t match;      /* bytes in it */
 };
 
-/* Samples first .. first + count of one prompt that share one prefill. */
+/* Samples of one prompt that share one prefill. */
 struct dyti_cohort {
     const struct dyti_prompt *prompt;
     struct dyti_sample *sample; /* [count] */
-    uint32_t count;
+    uint32_t count;             /* that start when the prefill ends */
+    uint32_t left;      /* of the group, not admitted yet: the prompt is kept */
     uint32_t prefilled; /* prompt positions in the cache so far */
     int32_t *table;     /* blocks of the prompt */
     uint32_t table_count;
@@ -54,6 +56,9 @@ struct dyti_rollout {
     struct dyti_region work; /* behind the cache */
     uint64_t version;
     bool serving;
+#ifdef DYT_TEST_HOOKS
+    bool generated; /* once before */
+#endif
     uint32_t chunk_rows; /* rows of logits at a time */
 
     /* Tables, sized at create; used by one generate at a time. */
@@ -92,9 +97,12 @@ void dyti_table_put(struct dyti_rollout *r, int32_t *table);
 /* Memory for the last bytes of text of the sequence that has this table. */
 unsigned char *dyti_table_tail(struct dyti_rollout *r, const int32_t *table);
 
+/* Give back the newest cohort's prompt. */
+void dyti_group_close(struct dyti_rollout *r, struct dyti_cohort *cohort);
+
 uint32_t dyti_blocks_for(const struct dyti_rollout *r, uint64_t positions);
 
-/* Let cohorts in while they fit for their whole life; deterministic. */
+/* Let samples in while they fit for their whole life; deterministic. */
 enum dyt_status dyti_admit(struct dyti_rollout *r,
                            struct dyti_waiting *waiting);
 
@@ -107,8 +115,13 @@ enum dyt_status dyti_pass_run(struct dyti_rollout *r,
 enum dyt_status dyti_draw_all(struct dyti_rollout *r,
                               const struct dyti_rollout_request *request);
 
-/* Sample from a full row after min-tokens masks and truncation.
- *   logits [vocab] is overwritten; unit in [0, 1) */
+/* Bytes of the workspace with which a row is searched block by block. */
+uint64_t dyti_draw_scan_bytes(int64_t vocab);
+
+/* Sample from a full row after min-tokens masks and truncation; -1: nothing
+ * has any mass.
+ *   logits [vocab] of tokens that may not be drawn are overwritten
+ *   unit   in [0, 1) */
 int32_t dyti_draw_truncated(const struct dyti_rollout_request *request,
                             float *logits, int64_t vocab, uint32_t position,
                             double unit, void *scratch);

@@ -55,10 +55,19 @@ static void add_prefill(struct dyti_rollout *r, struct rows *rows)
 {
     for (uint32_t i = 0; i < r->prefill_count; i++) {
         struct dyti_cohort *c = &r->prefill[i];
-        uint32_t left = c->prompt->id_count - c->prefilled;
-        uint32_t room = r->params.max_rows - (uint32_t)rows->row;
-        uint32_t take = left < room ? left : room;
+        uint32_t left, room, take;
 
+        if (c->count == 0) {
+            return; /* the open group, the last one: only kept */
+        }
+#ifdef DYT_TEST_HOOKS
+        if (r->params.stale_kv && r->generated && c->prefilled == 0) {
+            c->prefilled = c->prompt->id_count - 1;
+        }
+#endif
+        left = c->prompt->id_count - c->prefilled;
+        room = r->params.max_rows - (uint32_t)rows->row;
+        take = left < room ? left : room;
         if (take == 0) {
             return;
         }
@@ -105,13 +114,13 @@ static enum dyt_status copy_block(struct dyti_rollout *r, int32_t from,
 }
 
 /* Sample k of a cohort becomes a running sequence: full blocks shared, a
- * partly filled one copied; the last sample takes the prompt's own. */
+ * partly filled one copied; the group's last takes the prompt's own. */
 static enum dyt_status start_sample(struct dyti_rollout *r,
                                     struct dyti_cohort *c, uint32_t k)
 {
     struct dyti_sequence *s = &r->running[r->running_count];
     uint32_t full = c->prompt->id_count / r->params.block;
-    bool last = k + 1 == c->count;
+    bool last = k + 1 == c->count && c->left == 0;
 
     *s = (struct dyti_sequence){.sample = &c->sample[k],
                                 .length = c->prompt->id_count,
@@ -145,16 +154,19 @@ static enum dyt_status start_cohorts(struct dyti_rollout *r)
     for (uint32_t i = 0; i < r->prefill_count; i++) {
         struct dyti_cohort *c = &r->prefill[i];
 
-        if (c->prefilled < c->prompt->id_count) {
-            r->prefill[kept++] = *c;
-            continue;
-        }
-        for (uint32_t k = 0; k < c->count; k++) {
+        for (uint32_t k = 0;
+             c->prefilled == c->prompt->id_count && k < c->count; k++) {
             enum dyt_status st = start_sample(r, c, k);
 
             if (st != DYT_OK) {
                 return st;
             }
+        }
+        if (c->prefilled == c->prompt->id_count) {
+            c->count = 0;
+        }
+        if (c->count > 0 || c->left > 0) {
+            r->prefill[kept++] = *c;
         }
     }
     r->prefill_count = kept;

@@ -25,12 +25,14 @@ static bool stops(const struct dyti_sampling *sampling, int32_t id)
 }
 
 /* Append the token's bytes to the sequence's tail and look for any stop
- * string; the tail keeps what a string that is not finished could need. */
+ * string; the tail keeps what a string that is not finished could need.  One
+ * that is complete before the minimum length ends nothing. */
 static bool stop_string(struct dyti_rollout *r, struct dyti_sequence *s,
                         const struct dyti_sampling *sampling, int32_t token)
 {
     const struct dyti_tokenizer *tok = r->params.tokenizer;
     unsigned char *tail = s->tail;
+    uint32_t least = sampling->min_response_tokens;
     const char *bytes;
     size_t count;
 
@@ -45,7 +47,7 @@ static bool stop_string(struct dyti_rollout *r, struct dyti_sequence *s,
         for (uint32_t k = 0; k < sampling->stop_count; k++) {
             size_t len = strlen(sampling->stop[k]);
 
-            if (len > 0 && len <= s->match &&
+            if (len <= s->match && s->sample->count > least &&
                 memcmp(tail + s->match - len, sampling->stop[k], len) == 0) {
                 return true;
             }

@@ -1,12 +1,14 @@
 /* Sampling from one whole row: minimum length, top-k, top-p, min-p, in the
- * order that transformers and vLLM apply them. */
+ * order in which transformers applies them.  The draw walks the tokens that
+ * are left by their ids, so that a rounding difference between two layouts
+ * moves it as little as it moves a plain draw. */
 #include "rollout/internal.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 struct candidate {
-    float z; /* logit / temperature */
+    float z; /* (logit - highest) / temperature */
     int32_t token;
 };
 
@@ -15,30 +17,38 @@ uint64_t dyti_draw_scratch_bytes(int64_t vocab)
     return (uint64_t)vocab * sizeof(struct candidate);
 }
 
-/* Before min_tokens no token may end the sequence. */
+static void forbid(float *logits, int64_t vocab, int64_t token)
+{
+    if (token >= 0 && token < vocab) {
+        logits[token] = -INFINITY;
+    }
+}
+
+/* Before min_response_tokens no token may end the sequence. */
 static void mask_ends(const struct dyti_rollout_request *q, float *logits,
                       int64_t vocab)
 {
     const struct dyti_sampling *s = q->sampling;
 
-    for (uint32_t i = 0; i < q->eos_count; i++) {
-        if (q->eos[i] >= 0 && q->eos[i] < vocab) {
-            logits[q->eos[i]] = -INFINITY;
-        }
+    for (uint32_t i = 0; i < q->eos_count && !s->ignore_eos; i++) {
+        forbid(logits, vocab, q->eos[i]);
     }
     for (uint32_t i = 0; i < s->stop_token_id_count; i++) {
-        if ((int64_t)s->stop_token_id[i] < vocab) {
-            logits[s->stop_token_id[i]] = -INFINITY;
-        }
+        forbid(logits, vocab, (int64_t)s->stop_token_id[i]);
     }
 }
 
+/* The first of the highest; -1 if nothing is above -inf. */
 static int32_t highest(const float *logits, int64_t vocab)
 {
-    int64_t best = 0;
+    int64_t best = -1;
+    float most = -INFINITY;
 
-    for (int64_t i = 1; i < vocab; i++) {
-        best = logits[i] > logits[best] ? i : best;
+    for (int64_t i = 0; i < vocab; i++) {
+        if (logits[i] > most) {
+            most = logits[i];
+            best = i;
+        }
     }
     return (int32_t)best;
 }
@@ -54,102 +64,157 @@ static int by_height(const void *a, const void *b)
     return (x->token > y->token) - (x->token < y->token);
 }
 
-/* Candidates that can survive: a token with less than (1 - top_p) / vocab of
- * the mass is never in the nucleus, one under min_p of the best never passes.
- * Keeps the sort short. */
-static size_t gather_candidates(const struct dyti_sampling *s,
-                                const float *logits, int64_t vocab,
-                                struct candidate *out)
+static int by_token(const void *a, const void *b)
 {
-    float best = logits[highest(logits, vocab)];
-    float scale = (float)(1.0 / s->temperature), floor = -INFINITY;
+    const struct candidate *x = a, *y = b;
+
+    return (x->token > y->token) - (x->token < y->token);
+}
+
+/* Of those below this none can be left in the end: with less than (1 - top_p)
+ * / vocab of the mass a token is never in the nucleus.  Keeps the sort short;
+ * what it lets through is judged exactly later. */
+static float least_height(const struct dyti_sampling *s, int64_t vocab,
+                          double total)
+{
+    if (s->top_p < 1.0) {
+        return (float)(log((1.0 - s->top_p) / (double)vocab * total) - 1e-3);
+    }
+    return s->min_p > 0.0 && s->top_k == 0 ? logf((float)s->min_p) : -INFINITY;
+}
+
+static double mass_of(const struct candidate *c, size_t n)
+{
+    double sum = 0.0;
+
+    for (size_t i = 0; i < n; i++) {
+        sum += exp((double)c[i].z);
+    }
+    return sum;
+}
+
+static void swap(struct candidate *a, struct candidate *b)
+{
+    struct candidate t = *a;
+
+    *a = *b;
+    *b = t;
+}
+
+/* Bring the `k` highest of n to the front, in any order: quickselect. */
+static void select_highest(struct candidate *c, size_t n, size_t k)
+{
+    size_t lo = 0, hi = n;
+
+    while (hi - lo > 1) {
+        size_t at = lo;
+
+        swap(&c[lo + (hi - lo) / 2], &c[hi - 1]);
+        for (size_t i = lo; i + 1 < hi; i++) {
+            if (by_height(&c[i], &c[hi - 1]) < 0) {
+                swap(&c[i], &c[at++]);
+            }
+        }
+        swap(&c[at], &c[hi - 1]);
+        if (at == k) {
+            return;
+        }
+        if (at < k) {
+            lo = at + 1;
+        } else {
+            hi = at;
+        }
+    }
+}
+
+/* top-k, then top-p over what that left, then min-p: how many of c are left,
+ * at its front. */
+static size_t truncate_candidates(const struct dyti_sampling *s,
+                                  struct candidate *c, size_t n, double total)
+{
+    size_t keep = n;
+
+    if (s->top_k > 0 && (size_t)s->top_k < n) {
+        keep = (size_t)s->top_k;
+        select_highest(c, n, keep);
+        total = mass_of(c, keep);
+    }
+    if (s->top_p < 1.0) {
+        double sum = 0.0;
+        size_t i = 0;
+
+        qsort(c, keep, sizeof(*c), by_height);
+        while (i < keep && (i == 0 || sum < s->top_p * total)) {
+            sum += exp((double)c[i++].z);
+        }
+        keep = i;
+    }
+    if (s->min_p > 0.0) {
+        float least = logf((float)s->min_p);
+        size_t left = 0;
+
+        for (size_t i = 0; i < keep; i++) {
+            if (c[i].z >= least) {
+                c[left++] = c[i];
+            }
+        }
+        keep = left;
+    }
+    qsort(c, keep, sizeof(*c), by_token);
+    return keep;
+}
+
+/* All tokens that can be left, by id, with their heights. */
+static size_t gather_candidates(const struct dyti_sampling *s,
+                                const float *logits, int64_t vocab, float best,
+                                double *out_total, struct candidate *out)
+{
+    float scale = (float)(1.0 / s->temperature), least;
     double total = 0.0;
     size_t n = 0;
 
-    for (int64_t i = 0; i < vocab; i++) {
-        total += exp((double)(logits[i] - best) * scale);
+    for (int64_t i = 0; i < vocab && s->top_p < 1.0; i++) {
+        total += (double)expf((logits[i] - best) * scale);
     }
-    if (s->top_p < 1.0) {
-        double least = (1.0 - s->top_p) / (double)vocab * total;
-
-        floor = (float)(log(least) - 1e-3);
-    }
-    if (s->min_p > 0.0) {
-        floor = fmaxf(floor, logf((float)s->min_p) - 1e-3f);
-    }
+    least = least_height(s, vocab, total);
     for (int64_t i = 0; i < vocab; i++) {
         float z = (logits[i] - best) * scale;
 
-        if (z >= floor && z > -INFINITY) {
+        if (z >= least && z > -INFINITY) {
             out[n++] = (struct candidate){z, (int32_t)i};
         }
     }
+    *out_total = total;
     return n;
-}
-
-/* Of n sorted candidates, how many are kept. */
-static size_t kept(const struct dyti_sampling *s, const struct candidate *c,
-                   size_t n, double total)
-{
-    size_t keep = n;
-    double sum = 0.0;
-
-    if (s->top_k > 0 && (size_t)s->top_k < keep) {
-        keep = (size_t)s->top_k;
-        total = 0.0;
-        for (size_t i = 0; i < keep; i++) {
-            total += exp((double)c[i].z);
-        }
-    }
-    if (s->top_p < 1.0) {
-        size_t i = 0;
-
-        while (i < keep && sum < s->top_p * total) {
-            sum += exp((double)c[i++].z);
-        }
-        keep = i > 0 ? i : 1;
-    }
-    if (s->min_p > 0.0) {
-        while (keep > 1 && c[keep - 1].z < logf((float)s->min_p)) {
-            keep--;
-        }
-    }
-    return keep;
 }
 
 int32_t dyti_draw_truncated(const struct dyti_rollout_request *request,
                             float *logits, int64_t vocab, uint32_t position,
                             double unit, void *scratch)
 {
-    const struct dyti_sampling *sampling = request->sampling;
+    const struct dyti_sampling *s = request->sampling;
     struct candidate *c = scratch;
-    double total = 0.0, sum = 0.0, want;
-    float best;
-    size_t n, keep;
+    double total, sum = 0.0, want;
+    int32_t top;
+    size_t n;
 
-    if (position < sampling->min_response_tokens) {
+    if (position < s->min_response_tokens) {
         mask_ends(request, logits, vocab);
     }
-    if (sampling->temperature == 0.0) {
-        return highest(logits, vocab);
+    top = highest(logits, vocab);
+    if (top < 0 || s->temperature == 0.0) {
+        return top;
     }
-    best = logits[highest(logits, vocab)];
-    for (int64_t i = 0; i < vocab; i++) {
-        total += exp((double)(logits[i] - best) / sampling->temperature);
+    n = gather_candidates(s, logits, vocab, logits[top], &total, c);
+    if (s->top_k > 0 || s->top_p < 1.0 || s->min_p > 0.0) {
+        n = truncate_candidates(s, c, n, total);
     }
-    n = gather_candidates(sampling, logits, vocab, c);
-    qsort(c, n, sizeof(*c), by_height);
-    keep = kept(sampling, c, n, total);
-    for (size_t i = 0; i < keep; i++) {
-        sum += exp((double)c[i].z);
-    }
-    want = unit * sum;
-    sum = 0.0;
-    for (size_t i = 0; i < keep; i++) {
+    want = unit * mass_of(c, n);
+    for (size_t i = 0; i < n; i++) {
         sum += exp((double)c[i].z);
         if (sum > want) {
             return c[i].token;
         }
     }
-    return c[keep - 1].token;
+    return n > 0 ? c[n - 1].token : -1;
 }
