@@ -27,7 +27,11 @@ enum dyti_keep { DYTI_KEEP_PARKED, DYTI_KEEP_MOVE };
 enum dyti_grad_keep { DYTI_GRAD_DROPPED };
 enum dyti_job_recompute { DYTI_JOB_RECOMPUTE_NONE, DYTI_JOB_RECOMPUTE_LAYER };
 enum dyti_switch_mode { DYTI_SWITCH_TRANSACTIONAL };
-enum dyti_verify_mode { DYTI_VERIFY_OFF, DYTI_VERIFY_SAMPLE, DYTI_VERIFY_FULL };
+enum dyti_job_verify {
+    DYTI_JOB_VERIFY_OFF,
+    DYTI_JOB_VERIFY_SAMPLE,
+    DYTI_JOB_VERIFY_FULL
+};
 enum dyti_low_memory { DYTI_LOW_REFUSE };
 enum dyti_in_flight { DYTI_IN_FLIGHT_WAIT };
 enum dyti_eval_sampling { DYTI_EVAL_GREEDY, DYTI_EVAL_ROLLOUT };
@@ -131,7 +135,7 @@ struct dyti_job {
 
     struct {
         enum dyti_switch_mode mode;
-        enum dyti_verify_mode verify;
+        enum dyti_job_verify verify;
         uint64_t memory_cap_bytes; /* staging of one rank */
         enum dyti_low_memory on_low_memory;
         enum dyti_in_flight in_flight;

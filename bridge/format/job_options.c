@@ -53,7 +53,9 @@ const struct dyti_option dyti_job_options[] = {
         "template over a row's fields, as \"{letters}>\"; empty: the row's own `prompt` or `messages`"),
     JOB("data.chat_template", WORD, data.chat_template, "\"auto\"",
         "auto: the model's own, recognised; none: text as it is; or a built-in one by name",
-        .choices = "auto|none|chatml|smollm2|llama-3|qwen2.5|qwen3|mistral"),
+        .choices = "auto|none|chatml|chatml-bos|smollm2|qwen2|hermes3|qwen2.5|qwen3|qwen3-no-think"
+                   "|qwen3-2507|llama-3|llama-3.1|llama-3.2|mistral|mistral-v1|mistral-v3|mistral-v7"
+                   "|mistral-v7-tekken"),
     JOB("data.shuffle", BOOL, data.shuffle, "true",
         "a new order of rows in each pass over the file"),
     JOB("data.max_prompt_tokens", U32, data.max_prompt_tokens, "1024",

@@ -1,6 +1,7 @@
 /* Jobs that are right: defaults, files, --set, and text(job) read back. */
 #include "base/rng.h"
 #include "dyt_test.h"
+#include "format/chat_template.h"
 #include "format/job.h"
 #include "format/job_options.h"
 #include "job_text.h"
@@ -376,6 +377,29 @@ static void edit_distances(void **state)
     assert_int_equal(3, dyti_edit_distance("kitten", "sitting"));
 }
 
+/* data.chat_template knows every built-in template, and no other. */
+static void chat_templates_agree(void **state)
+{
+    const struct dyti_option *row =
+        dyti_option_find(DYTI_SCOPE_JOB, "data.chat_template");
+    uint32_t count = 0;
+    char word[64];
+
+    (void)state;
+    for (const char *name; (name = dyti_chat_template_builtin(count)) != NULL;
+         count++) {
+        bool served = false;
+
+        assert_true(
+            dyti_choice_find(row->choices, name, strlen(name), &served) >= 0);
+        assert_true(served);
+    }
+    dyti_choice_word(row->choices, count + 1, word, sizeof(word));
+    assert_string_equal(dyti_chat_template_builtin(count - 1), word);
+    assert_string_equal(
+        "?", dyti_choice_word(row->choices, count + 2, word, sizeof(word)));
+}
+
 /* ---- model paths -------------------------------------------------------- */
 
 static void model_paths(void **state)
@@ -412,6 +436,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(shipped_jobs_read_back),
     cmocka_unit_test(the_table_is_in_order),
     cmocka_unit_test(edit_distances),
+    cmocka_unit_test(chat_templates_agree),
     cmocka_unit_test(model_paths),
 };
 DYT_TEST_MAIN(tests)
