@@ -41,7 +41,8 @@ static double soft_punishment(const struct dyti_trainer_config *c,
 {
     uint32_t free_tokens = c->max_response_tokens - c->overlong_buffer;
 
-    if (c->overlong_factor <= 0 || count <= free_tokens) {
+    if (c->overlong_factor <= 0 || c->overlong_buffer == 0 ||
+        count <= free_tokens) {
         return 0;
     }
     return -(double)c->overlong_factor * (double)(count - free_tokens) /

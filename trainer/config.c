@@ -68,7 +68,7 @@ static enum dyt_status check_numbers(const struct dyti_trainer_config *c)
         {"optimizer.betas[1]", c->beta2, 0, 0.9999999, false},
         {"optimizer.eps", c->eps, 0, any, false},
         {"optimizer.weight_decay", c->weight_decay, 0, any, false},
-        {"lr_schedule.min", c->min_lr, 0, c->lr, false},
+        {"lr_schedule.final_ratio (as a rate)", c->min_lr, 0, c->lr, false},
         {"batch.micro_batch_tokens", c->micro_batch_tokens, 1, any, false},
         {"batch.epochs", c->epochs, 1, any, false},
     };
@@ -87,7 +87,7 @@ static enum dyt_status check_pairs(const struct dyti_trainer_config *c)
 {
     if (c->dual_clip != 0 && !(c->dual_clip > 1 + c->clip_high)) {
         return DYTI_FAIL(DYT_ERR_CONFIG,
-                         "loss.dual_clip is %g, it must be more than 1 + "
+                         "loss.clip_dual is %g, it must be more than 1 + "
                          "clip_high = %g, or 0 for off",
                          (double)c->dual_clip, 1 + (double)c->clip_high);
     }
@@ -98,27 +98,11 @@ static enum dyt_status check_pairs(const struct dyti_trainer_config *c)
                          "divides by max_response_tokens, "
                          "which is not set");
     }
-    if (c->overlong_factor > 0 &&
-        (c->overlong_buffer == 0 ||
-         c->overlong_buffer > c->max_response_tokens)) {
+    if (c->overlong_factor > 0 && c->overlong_buffer > c->max_response_tokens) {
         return DYTI_FAIL(DYT_ERR_CONFIG,
                          "algorithm.overlong_penalty.buffer is %u, it must be "
-                         "from 1 to max_response_tokens = %u",
+                         "at most max_response_tokens = %u",
                          c->overlong_buffer, c->max_response_tokens);
-    }
-    if (c->schedule != DYTI_LR_CONSTANT &&
-        c->total_updates <= c->warmup_updates) {
-        return DYTI_FAIL(DYT_ERR_CONFIG,
-                         "lr_schedule.warmup_steps of %llu updates leaves "
-                         "nothing of the %llu updates in all",
-                         (unsigned long long)c->warmup_updates,
-                         (unsigned long long)c->total_updates);
-    }
-    if (c->old_logprobs == DYTI_OLD_ROLLOUT && c->rollout_is != DYTI_IS_OFF) {
-        return DYTI_FAIL(DYT_ERR_CONFIG,
-                         "algorithm.rollout_is needs old_logprobs "
-                         "\"recompute\": with \"rollout\" the ratio already "
-                         "corrects, set rollout_is \"off\"");
     }
     return DYT_OK;
 }

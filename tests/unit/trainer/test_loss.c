@@ -44,8 +44,8 @@ static struct dyti_trainer_config config_of(const json_t *c)
     struct dyti_trainer_config out;
 
     dyti_trainer_config_default(&out);
-    out.algorithm =
-        CHOICE(c, "algorithm", "grpo", "rloo") ? DYTI_ALGO_RLOO : DYTI_ALGO_GRPO;
+    out.algorithm = CHOICE(c, "algorithm", "grpo", "rloo") ? DYTI_ALGO_RLOO
+                                                           : DYTI_ALGO_GRPO;
     out.advantage_scale = (enum dyti_advantage_scale)CHOICE(
         c, "advantage_scale", "group", "batch", "none");
     out.zero_std_groups =

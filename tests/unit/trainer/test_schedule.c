@@ -60,6 +60,18 @@ static void no_warm_up_starts_at_lr(void **state)
     assert_true(dyti_schedule_lr(&c, 0) == 1.0);
 }
 
+/* A trial run of a few steps ends inside the warm-up. */
+static void a_run_may_end_in_its_warm_up(void **state)
+{
+    struct dyti_trainer_config c = base(DYTI_LR_LINEAR);
+
+    (void)state;
+    c.total_updates = 3;
+    assert_ok(dyti_trainer_config_check(&c));
+    assert_true(dyti_schedule_lr(&c, 2) == 0.75);
+    assert_true(dyti_schedule_lr(&c, 4) == 0.5);
+}
+
 static void bad_dual(struct dyti_trainer_config *c)
 {
     c->dual_clip = 1.1f;
@@ -71,15 +83,8 @@ static void bad_norm(struct dyti_trainer_config *c)
 static void bad_buffer(struct dyti_trainer_config *c)
 {
     c->overlong_factor = 1;
-}
-static void bad_warmup(struct dyti_trainer_config *c)
-{
-    c->warmup_updates = 12;
-}
-static void bad_is(struct dyti_trainer_config *c)
-{
-    c->old_logprobs = DYTI_OLD_ROLLOUT;
-    c->rollout_is = DYTI_IS_TOKEN;
+    c->overlong_buffer = 9;
+    c->max_response_tokens = 8;
 }
 static void bad_is_range(struct dyti_trainer_config *c)
 {
@@ -104,11 +109,9 @@ static void wrong_settings_are_named(void **state)
         void (*apply)(struct dyti_trainer_config *c);
         const char *says;
     } row[] = {
-        {bad_dual, "loss.dual_clip is 1.1"},
+        {bad_dual, "loss.clip_dual is 1.1"},
         {bad_norm, "max_response_tokens"},
-        {bad_buffer, "algorithm.overlong_penalty.buffer is 0"},
-        {bad_warmup, "lr_schedule.warmup_steps"},
-        {bad_is, "algorithm.rollout_is"},
+        {bad_buffer, "algorithm.overlong_penalty.buffer is 9"},
         {bad_is_range, "algorithm.rollout_is_max is 2"},
         {bad_lr, "optimizer.lr is nan"},
         {bad_epochs, "batch.epochs is 0"},
@@ -130,6 +133,7 @@ static void wrong_settings_are_named(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(lr_examples),
     cmocka_unit_test(no_warm_up_starts_at_lr),
+    cmocka_unit_test(a_run_may_end_in_its_warm_up),
     cmocka_unit_test(wrong_settings_are_named),
 };
 DYT_TEST_MAIN(tests)
