@@ -4,6 +4,7 @@
 
 #ifdef DYT_TEST_HOOKS
 
+#include <stdlib.h>
 #include <string.h>
 
 /* The own shards of a destination tensor, of the first wanted kind. */
@@ -38,22 +39,31 @@ static uint64_t shard_extent(const struct dyti_shard *shard)
     return bytes;
 }
 
-/* Copies that begin in a tensor's shard become empty. */
-static void forget_tensor(struct dyti_switch *self, uint32_t tensor)
+/* Keep what a tensor's shard holds, and put it back after the transfer. */
+static enum dyt_status keep_tensor(struct dyti_switch *self, uint32_t tensor)
 {
     const struct dyti_shard *shard = own_shard(self, tensor);
 
     if (shard == NULL) {
-        return;
+        return DYT_OK;
     }
-    for (uint32_t i = 0; i < self->schedule->span_count; i++) {
-        const unsigned char *dst = self->copy[i].dst;
-        const unsigned char *lo = shard_data(self, shard);
+    self->stale = malloc(shard_extent(shard));
+    if (self->stale == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "a stale tensor");
+    }
+    memcpy(self->stale, shard_data(self, shard), shard_extent(shard));
+    return DYT_OK;
+}
 
-        if (dst >= lo && dst < lo + shard_extent(shard)) {
-            self->copy[i].size[0] = 0;
-        }
+static void restore_tensor(struct dyti_switch *self, uint32_t tensor)
+{
+    const struct dyti_shard *shard = own_shard(self, tensor);
+
+    if (self->stale != NULL) {
+        memcpy(shard_data(self, shard), self->stale, shard_extent(shard));
     }
+    free(self->stale);
+    self->stale = NULL;
 }
 
 /* K and V of the first layer that this rank holds. */
@@ -88,8 +98,7 @@ enum dyt_status dyti_fault_before(struct dyti_switch *self,
 {
     switch (order->fault) {
     case DYTI_FAULT_STALE:
-        forget_tensor(self, order->fault_tensor);
-        return DYT_OK;
+        return keep_tensor(self, order->fault_tensor);
     case DYTI_FAULT_FAIL:
         (void)dyti_switch_transfer(self);
         return DYTI_FAIL(DYT_ERR_DEVICE, "a copy on rank %u",
@@ -103,8 +112,7 @@ enum dyt_status dyti_fault_after(struct dyti_switch *self,
                                  const struct dyti_switch_order *order)
 {
     if (order->fault == DYTI_FAULT_STALE) {
-        memcpy(self->copy, self->all_copies,
-               self->schedule->span_count * sizeof(*self->copy));
+        restore_tensor(self, order->fault_tensor);
     }
     if (order->fault == DYTI_FAULT_SWAP_KV) {
         swap_kv(self);

@@ -4,7 +4,6 @@
 #include "base/hash.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* What each rank says when the ranks meet. */
 enum {
@@ -42,12 +41,6 @@ static enum dyt_status allocate(struct dyti_switch *self)
     self->ready = calloc(steps, sizeof(*self->ready));
     self->meeting = calloc(ranks * MEET_WORDS, sizeof(*self->meeting));
     self->counts = calloc(ranks, sizeof(*self->counts));
-#ifdef DYT_TEST_HOOKS
-    self->all_copies = calloc(spans, sizeof(*self->all_copies));
-    if (self->all_copies == NULL) {
-        return DYTI_FAIL(DYT_ERR_NOMEM, "a switch of %zu spans", spans);
-    }
-#endif
     if (self->copy == NULL || self->waits == NULL || self->ready == NULL ||
         self->meeting == NULL || self->counts == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "a switch of %zu spans", spans);
@@ -69,9 +62,6 @@ void dyti_switch_destroy(struct dyti_switch *self)
     free(self->ready);
     free(self->meeting);
     free(self->counts);
-#ifdef DYT_TEST_HOOKS
-    free(self->all_copies);
-#endif
     free(self);
 }
 
@@ -107,10 +97,6 @@ enum dyt_status dyti_switch_create(const struct dyti_switch_params *params,
         DYTI_NOTE("preparing a switch on rank %u", params->rank);
         goto out;
     }
-#ifdef DYT_TEST_HOOKS
-    memcpy(self->all_copies, self->copy,
-           self->schedule->span_count * sizeof(*self->copy));
-#endif
     *out_switch = self;
     self = NULL;
 out:

@@ -17,7 +17,7 @@ struct dyti_switch {
     uint64_t *counts;  /* [world_size], owned */
     uint64_t kept_bytes, moved_bytes;
 #ifdef DYT_TEST_HOOKS
-    struct dyti_copy *all_copies; /* what a fault takes away: owned */
+    unsigned char *stale; /* what a fault keeps, during one run */
 #endif
 };
 
