@@ -80,7 +80,7 @@ static struct policy policy_loss(const struct dyti_trainer_config *c,
     }
     plain = ratio * advantage;
     clipped *= advantage;
-    if (plain <= clipped) {
+    if (!(plain > clipped)) { /* a NaN too, so that the gradient shows it */
         p.loss = -plain;
         p.slope = cut ? 0 : -plain; /* d ratio / d log ratio = ratio */
     } else {
