@@ -80,11 +80,28 @@ struct dyti_heads {
     int64_t group, head_dim;
 };
 
-/* Packed sequences: sequence s owns rows [first[s], first[s+1]). */
+/* Packed sequences: sequence s owns rows [first[s], first[s+1]).
+ *
+ * Sequences that begin alike share what they have in common: with prefix[s] =
+ * p, the rows of sequence s follow those of sequence p, see all of them, and
+ * add to their gradients.  p itself has no prefix, and the sequences that
+ * follow it stand right behind it: p, p + 1, …  A sequence may have no rows. */
 struct dyti_packed {
     int64_t sequence_count, row_count;
-    const int32_t *first; /* [sequence_count + 1] */
+    const int32_t *first;  /* [sequence_count + 1] */
+    const int32_t *prefix; /* [sequence_count], -1 = none; NULL: all none */
 };
+
+/* Rows of others that sequence s sees before its own; *out_first is the first
+ * of them. */
+static inline int64_t dyti_packed_prefix(const struct dyti_packed *packed,
+                                         int64_t s, int64_t *out_first)
+{
+    int32_t p = packed->prefix == NULL ? -1 : packed->prefix[s];
+
+    *out_first = p < 0 ? 0 : packed->first[p];
+    return p < 0 ? 0 : packed->first[p + 1] - packed->first[p];
+}
 
 struct dyti_adamw {
     float lr, beta1, beta2, eps, weight_decay;

@@ -25,7 +25,7 @@ static void check_packed(struct dyti_kernels host,
                          const struct dyti_heads *heads)
 {
     static const int32_t first[] = {0, 1, 10, 10, 47, 49, 150};
-    struct dyti_packed packed = {6, 150, first};
+    struct dyti_packed packed = {6, 150, first, NULL};
     struct bag bag = {0};
     int64_t ld = width_of(heads) + 3, wide = heads->q * heads->head_dim;
     size_t out_bytes = (size_t)(150 * wide) * sizeof(float);
@@ -79,7 +79,7 @@ static void packed_attention(void **state)
 static void nothing_to_attend(void **state)
 {
     static const int32_t first[] = {0};
-    struct dyti_packed packed = {0, 0, first};
+    struct dyti_packed packed = {0, 0, first, NULL};
     struct dyti_paged_batch batch = {0, 0, first, NULL, NULL, NULL};
     struct dyti_kv_layer cache = {NULL, NULL, DYTI_F32, 16};
     struct dyti_kernels host = open_kernels(&dyti_kernels_host, NULL, NULL);

@@ -166,7 +166,7 @@ static void attention_gradients(void **state)
     (void)state;
     p.h = (struct dyti_heads){
         .q = 3, .kv = 2, .q_lo = 1, .kv_lo = 0, .group = 2, .head_dim = 4};
-    p.packed = (struct dyti_packed){3, 8, first};
+    p.packed = (struct dyti_packed){3, 8, first, NULL};
     p.lse = floats(&p.bag, 8 * 3, 9, 0.0f);
     p.count = 8 * 12;
     forward_attention(&p);

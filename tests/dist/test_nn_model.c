@@ -88,7 +88,7 @@ static void rows_init(struct rows *rows)
         rows->position[r] = r % LENGTH;
         rows->dlogprob[r] = r < LENGTH - 1 ? -1.0f / (LENGTH - 1) : 0.0f;
     }
-    rows->micro = (struct dyti_nn_micro){.packed = {2, ROWS, first},
+    rows->micro = (struct dyti_nn_micro){.packed = {2, ROWS, first, NULL},
                                          .ids = rows->ids,
                                          .position = rows->position};
 }
@@ -340,7 +340,7 @@ static double training_gap(struct nn_world *w, const double *logprob)
     int64_t before = (int64_t)json_array_size(prompt) - 1;
     int64_t made = (int64_t)json_array_size(output), rows = before + made;
     float got[GREEDY], entropy[GREEDY];
-    struct dyti_nn_micro micro = {{1, rows, first}, ids, position};
+    struct dyti_nn_micro micro = {{1, rows, first, NULL}, ids, position};
     struct nn_step step = {.micro = &micro,
                            .target = target,
                            .scale = 1.0f,

@@ -63,7 +63,7 @@ static inline void nn_batch_init(struct nn_batch *b, int64_t vocab)
             b->dentropy[r] = 0.2f * nn_noise(12, 1, at);
         }
     }
-    b->micro = (struct dyti_nn_micro){.packed = {4, NN_ROWS, nn_first},
+    b->micro = (struct dyti_nn_micro){.packed = {4, NN_ROWS, nn_first, NULL},
                                       .ids = b->ids,
                                       .position = b->position};
 }

@@ -58,7 +58,9 @@ static int64_t longest(const struct dyti_packed *packed)
     int64_t most = 1;
 
     for (int64_t s = 0; s < packed->sequence_count; s++) {
-        most = host_max(most, packed->first[s + 1] - packed->first[s]);
+        int64_t first, before = dyti_packed_prefix(packed, s, &first);
+
+        most = host_max(most, before + packed->first[s + 1] - packed->first[s]);
     }
     return most;
 }
@@ -72,18 +74,22 @@ static int64_t packed_pairs(const struct job *job)
     return rows * mean / 2 * job->heads->q;
 }
 
-static struct simd_keys packed_keys(const struct job *job, int64_t first,
+static struct simd_keys packed_keys(const struct job *job, int64_t s,
                                     int64_t head)
 {
     const struct dyti_heads *heads = job->heads;
+    int64_t first = job->packed->first[s], prefix_first;
     const float *k =
         job->qkv + first * job->ld + (heads->q + head) * heads->head_dim;
+    struct simd_keys keys = {.k = k,
+                             .v = k + heads->kv * heads->head_dim,
+                             .dtype = DYTI_F32,
+                             .stride = job->ld,
+                             .dim = heads->head_dim};
 
-    return (struct simd_keys){.k = k,
-                              .v = k + heads->kv * heads->head_dim,
-                              .dtype = DYTI_F32,
-                              .stride = job->ld,
-                              .dim = heads->head_dim};
+    keys.prefix = dyti_packed_prefix(job->packed, s, &prefix_first);
+    keys.prefix_at = (prefix_first - first) * job->ld;
+    return keys;
 }
 
 static void packed_tile(void *arg, size_t index, uint32_t thread)
@@ -96,7 +102,7 @@ static void packed_tile(void *arg, size_t index, uint32_t thread)
         int64_t s = item / heads->q, h = item % heads->q;
         int64_t first = job->packed->first[s];
         struct simd_attend t = {
-            .keys = packed_keys(job, first, kv_head(heads, h)),
+            .keys = packed_keys(job, s, kv_head(heads, h)),
             .q = job->qkv + first * job->ld + h * dim,
             .ldq = job->ld,
             .rows = job->packed->first[s + 1] - first,
@@ -106,6 +112,7 @@ static void packed_tile(void *arg, size_t index, uint32_t thread)
             .ldo = heads->q * dim,
             .ldl = heads->q};
 
+        t.before = t.keys.prefix;
         job->host->simd->attend(&t, job->host->scratch[thread]);
     }
 }
@@ -141,10 +148,9 @@ enum dyt_status dyti_host_attention(void *self, const float *qkv, int64_t ld,
 
 /* ---- backward ---- */
 
-/* One KV head of one sequence with all query heads that read it: nobody else
- * adds to its dk and dv. */
-static void back_item(const struct job *job, int64_t s, int64_t kv,
-                      float *scratch)
+/* One KV head of one sequence with all query heads that read it. */
+static void back_sequence(const struct job *job, int64_t s, int64_t kv,
+                          float *scratch)
 {
     const struct dyti_heads *heads = job->heads;
     int64_t dim = heads->head_dim, first = job->packed->first[s];
@@ -158,7 +164,7 @@ static void back_item(const struct job *job, int64_t s, int64_t kv,
     }
     for (int64_t h = 0; h < heads->q; h++) {
         int64_t at = (first * heads->q + h) * dim;
-        struct simd_attend_back t = {.keys = packed_keys(job, first, kv),
+        struct simd_attend_back t = {.keys = packed_keys(job, s, kv),
                                      .q = job->qkv + first * job->ld + h * dim,
                                      .dout = job->dout + at,
                                      .out = job->out_in + at,
@@ -176,6 +182,24 @@ static void back_item(const struct job *job, int64_t s, int64_t kv,
         if (kv_head(heads, h) == kv) {
             job->host->simd->attend_back(&t, scratch);
         }
+    }
+}
+
+/* A sequence and those that follow it as their prefix: nobody else adds to
+ * their dk and dv. */
+static void back_item(const struct job *job, int64_t s, int64_t kv,
+                      float *scratch)
+{
+    const int32_t *prefix = job->packed->prefix;
+
+    if (prefix != NULL && prefix[s] >= 0) {
+        return; /* done with its prefix */
+    }
+    back_sequence(job, s, kv, scratch);
+    for (int64_t t = s + 1;
+         prefix != NULL && t < job->packed->sequence_count && prefix[t] == s;
+         t++) {
+        back_sequence(job, t, kv, scratch);
     }
 }
 

@@ -16,12 +16,18 @@ struct keys {
     int64_t stride;       /* elements from a position to the next */
     int64_t block_size;   /* paged only */
     const int32_t *block; /* NULL: contiguous */
+    /* Packed only: positions < prefix lie from element prefix_at on, which may
+     * be before k. */
+    int64_t prefix, prefix_at;
 };
 
 static int64_t key_at(const struct keys *keys, int64_t p)
 {
-    int64_t row = p;
+    int64_t row = p - keys->prefix;
 
+    if (p < keys->prefix) {
+        return keys->prefix_at + p * keys->stride;
+    }
     if (keys->block != NULL) {
         row = keys->block[p / keys->block_size] * keys->block_size +
               p % keys->block_size;
@@ -73,6 +79,22 @@ static double attend(const float *q, const struct keys *keys, int64_t seen,
     return max + log(sum);
 }
 
+/* Where the keys of local query head h of sequence s lie. */
+static struct keys packed_keys(const float *qkv, int64_t ld,
+                               const struct dyti_heads *heads,
+                               const struct dyti_packed *packed, int64_t s,
+                               int64_t h)
+{
+    int64_t dim = heads->head_dim, first = packed->first[s], prefix_first;
+    const float *k = qkv + first * ld + (heads->q + kv_head(heads, h)) * dim;
+    struct keys keys = {
+        .k = k, .v = k + heads->kv * dim, .dtype = DYTI_F32, .stride = ld};
+
+    keys.prefix = dyti_packed_prefix(packed, s, &prefix_first);
+    keys.prefix_at = (prefix_first - first) * ld;
+    return keys;
+}
+
 enum dyt_status dyti_reference_attention(void *self, const float *qkv,
                                          int64_t ld,
                                          const struct dyti_heads *heads,
@@ -85,15 +107,10 @@ enum dyt_status dyti_reference_attention(void *self, const float *qkv,
     for (int64_t s = 0; s < packed->sequence_count; s++) {
         for (int64_t r = packed->first[s]; r < packed->first[s + 1]; r++) {
             for (int64_t h = 0; h < heads->q; h++) {
-                const float *k = qkv + packed->first[s] * ld +
-                                 (heads->q + kv_head(heads, h)) * dim;
-                struct keys keys = {.k = k,
-                                    .v = k + heads->kv * dim,
-                                    .dtype = DYTI_F32,
-                                    .stride = ld};
+                struct keys keys = packed_keys(qkv, ld, heads, packed, s, h);
                 double l = attend(qkv + r * ld + h * dim, &keys,
-                                  r - packed->first[s] + 1, dim, scale,
-                                  out + (r * heads->q + h) * dim);
+                                  keys.prefix + r - packed->first[s] + 1, dim,
+                                  scale, out + (r * heads->q + h) * dim);
 
                 if (lse != NULL) {
                     lse[r * heads->q + h] = (float)l;
@@ -153,21 +170,23 @@ enum dyt_status dyti_reference_attention_paged(
 
 /* One query row of one head adds its part to dq, dk, dv. */
 static void attend_back(const float *dout, const float *out, const float *q,
-                        const float *k, int64_t v_at, int64_t ld, int64_t seen,
-                        int64_t dim, double scale, double lse, float *dq,
-                        float *dk)
+                        const struct keys *keys, int64_t seen, int64_t dim,
+                        double scale, double lse, float *dq, float *dk,
+                        float *dv)
 {
     double delta = dot(dout, out, DYTI_F32, 0, dim);
+    const float *k = keys->k;
 
     for (int64_t j = 0; j < seen; j++) {
-        double p = exp(scale * dot(q, k, DYTI_F32, j * ld, dim) - lse);
-        double dp = dot(dout, k, DYTI_F32, j * ld + v_at, dim);
+        int64_t at = key_at(keys, j);
+        double p = exp(scale * dot(q, k, DYTI_F32, at, dim) - lse);
+        double dp = dot(dout, keys->v, DYTI_F32, at, dim);
         double ds = scale * p * (dp - delta);
 
         for (int64_t d = 0; d < dim; d++) {
-            dk[j * ld + v_at + d] += (float)(p * dout[d]);
-            dk[j * ld + d] += (float)(ds * q[d]);
-            dq[d] += (float)(ds * k[j * ld + d]);
+            dv[at + d] += (float)(p * dout[d]);
+            dk[at + d] += (float)(ds * q[d]);
+            dq[d] += (float)(ds * k[at + d]);
         }
     }
 }
@@ -189,14 +208,14 @@ enum dyt_status dyti_reference_attention_back(void *self, const float *dout,
     for (int64_t s = 0; s < packed->sequence_count; s++) {
         for (int64_t r = packed->first[s]; r < packed->first[s + 1]; r++) {
             for (int64_t h = 0; h < q; h++) {
-                int64_t k_at =
-                    packed->first[s] * ld + (q + kv_head(heads, h)) * dim;
+                struct keys keys = packed_keys(qkv, ld, heads, packed, s, h);
+                float *dk = dqkv + ((const float *)keys.k - qkv);
 
                 attend_back(dout + (r * q + h) * dim, out + (r * q + h) * dim,
-                            qkv + r * ld + h * dim, qkv + k_at, heads->kv * dim,
-                            ld, r - packed->first[s] + 1, dim, scale,
-                            lse[r * q + h], dqkv + r * ld + h * dim,
-                            dqkv + k_at);
+                            qkv + r * ld + h * dim, &keys,
+                            keys.prefix + r - packed->first[s] + 1, dim, scale,
+                            lse[r * q + h], dqkv + r * ld + h * dim, dk,
+                            dk + heads->kv * dim);
             }
         }
     }

@@ -12,9 +12,14 @@ struct run {
 INLINE struct run run_from(const struct simd_keys *keys, int64_t at,
                            int64_t end)
 {
-    struct run run = {at, end - at, at * keys->stride};
+    struct run run = {at, end - at, (at - keys->prefix) * keys->stride};
 
-    if (keys->block != NULL) {
+    if (at < keys->prefix) {
+        int64_t left = keys->prefix - at;
+
+        run.first = keys->prefix_at + at * keys->stride;
+        run.count = run.count < left ? run.count : left;
+    } else if (keys->block != NULL) {
         int64_t inside = at % keys->block_size;
         int64_t left = keys->block_size - inside;
         int64_t row = keys->block[at / keys->block_size] * keys->block_size;
@@ -241,22 +246,30 @@ INLINE void score_gradients(float *s, float *dp, int64_t seen, float lse,
 static void simd_attend_back(const struct simd_attend_back *t, float *scratch)
 {
     const struct simd_keys *keys = &t->keys;
-    int64_t dim = keys->dim, stride = keys->stride;
-    float *s = scratch, *dp = scratch + (t->rows + VL - 1) / VL * VL;
+    int64_t dim = keys->dim, most = keys->prefix + t->rows;
+    float *s = scratch, *dp = scratch + (most + VL - 1) / VL * VL;
 
     for (int64_t r = 0; r < t->rows; r++) {
         const float *q = t->q + r * t->ldq, *dout = t->dout + r * t->ldo;
+        int64_t seen = keys->prefix + r + 1;
         float delta;
 
         score_rows(dout, t->out + r * t->ldo, DYTI_F32, 0, 0, dim, 1.0f, &delta,
                    1);
-        score_all(keys, keys->k, DYTI_F32, q, r + 1, t->scale, s);
-        score_all(keys, keys->v, DYTI_F32, dout, r + 1, 1.0f, dp);
-        score_gradients(s, dp, r + 1, t->lse[r * t->ldl], delta, t->scale);
-        mix_all(keys, keys->k, DYTI_F32, dp, r + 1, 1.0f, t->dq + r * t->ldq);
-        for (int64_t p = 0; p <= r; p++) {
-            add_scaled(t->dv + p * stride, s[p], dout, dim);
-            add_scaled(t->dk + p * stride, dp[p], q, dim);
+        score_all(keys, keys->k, DYTI_F32, q, seen, t->scale, s);
+        score_all(keys, keys->v, DYTI_F32, dout, seen, 1.0f, dp);
+        score_gradients(s, dp, seen, t->lse[r * t->ldl], delta, t->scale);
+        mix_all(keys, keys->k, DYTI_F32, dp, seen, 1.0f, t->dq + r * t->ldq);
+        for (int64_t p = 0; p < seen;) {
+            struct run run = run_from(keys, p, seen);
+
+            for (int64_t x = 0; x < run.count; x++) {
+                int64_t at = run.first + x * keys->stride;
+
+                add_scaled(t->dv + at, s[p + x], dout, dim);
+                add_scaled(t->dk + at, dp[p + x], q, dim);
+            }
+            p += run.count;
         }
     }
 }

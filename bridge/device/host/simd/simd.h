@@ -44,8 +44,11 @@ struct simd_keys {
     const void *k, *v;
     enum dyti_dtype dtype;
     int64_t stride, dim;
-    const int32_t *block; /* NULL: one run */
+    const int32_t *block; /* NULL: one run, behind that of a prefix */
     int64_t block_size;
+    /* Positions < prefix lie from element prefix_at on, which may be before k;
+     * the others follow from element 0 on.  0: no prefix. */
+    int64_t prefix, prefix_at;
 };
 
 /* Rows of one query head: row r, at q + r*ldq, sees before + r + 1 positions.
@@ -59,7 +62,7 @@ struct simd_attend {
     int64_t ldo, ldl;
 };
 
-/* keys.block is NULL, before is 0; dk and dv have the stride of k and v, dq has
+/* keys.block is NULL, before is keys.prefix; dk and dv lie as k and v do, dq has
  * ldq, dout and out have ldo.  Scratch: twice as much. */
 struct simd_attend_back {
     struct simd_keys keys;

@@ -172,7 +172,7 @@ static void rows_of(const json_t *item, struct rows *out)
         }
     }
     out->first[2] = at;
-    out->micro = (struct dyti_nn_micro){.packed = {2, at, out->first},
+    out->micro = (struct dyti_nn_micro){.packed = {2, at, out->first, NULL},
                                         .ids = out->ids,
                                         .position = out->position};
 }
