@@ -18,38 +18,6 @@ bool dyti_convertible(enum dyti_dtype from, enum dyti_dtype to)
     return from == to || (is_float(from) && is_float(to));
 }
 
-static void load_run(float run[RUN], enum dyti_dtype from, const char *src,
-                     int64_t stride, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++, src += stride) {
-        uint16_t half;
-
-        if (from == DYTI_F32) {
-            memcpy(&run[i], src, sizeof(run[i]));
-            continue;
-        }
-        memcpy(&half, src, sizeof(half));
-        run[i] =
-            from == DYTI_BF16 ? dyti_bf16_to_f32(half) : dyti_f16_to_f32(half);
-    }
-}
-
-static void store_run(const float run[RUN], enum dyti_dtype to, char *dst,
-                      int64_t stride, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++, dst += stride) {
-        uint16_t half;
-
-        if (to == DYTI_F32) {
-            memcpy(dst, &run[i], sizeof(run[i]));
-            continue;
-        }
-        half = to == DYTI_BF16 ? dyti_f32_to_bf16(run[i])
-                               : dyti_f32_to_f16(run[i]);
-        memcpy(dst, &half, sizeof(half));
-    }
-}
-
 static void copy_row(size_t size_bytes, char *dst, int64_t dst_stride,
                      const char *src, int64_t src_stride, int64_t count)
 {
@@ -60,6 +28,64 @@ static void copy_row(size_t size_bytes, char *dst, int64_t dst_stride,
     for (int64_t i = 0; i < count; i++) {
         memcpy(dst + i * dst_stride, src + i * src_stride, size_bytes);
     }
+}
+
+/* Dense halves as one block first: the loops over it become vector code. */
+static void gather_halves(uint16_t half[RUN], const char *src, int64_t stride,
+                          int64_t count)
+{
+    if (stride == (int64_t)sizeof(half[0])) {
+        memcpy(half, src, sizeof(half[0]) * (size_t)count);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        memcpy(&half[i], src + i * stride, sizeof(half[0]));
+    }
+}
+
+static void load_run(float run[RUN], enum dyti_dtype from, const char *src,
+                     int64_t stride, int64_t count)
+{
+    uint16_t half[RUN];
+
+    if (from == DYTI_F32) {
+        copy_row(sizeof(run[0]), (char *)run, sizeof(run[0]), src, stride,
+                 count);
+        return;
+    }
+    gather_halves(half, src, stride, count);
+    if (from == DYTI_BF16) {
+        for (int64_t i = 0; i < count; i++) {
+            run[i] = dyti_bf16_to_f32(half[i]);
+        }
+    } else {
+        for (int64_t i = 0; i < count; i++) {
+            run[i] = dyti_f16_to_f32(half[i]);
+        }
+    }
+}
+
+static void store_run(const float run[RUN], enum dyti_dtype to, char *dst,
+                      int64_t stride, int64_t count)
+{
+    uint16_t half[RUN];
+
+    if (to == DYTI_F32) {
+        copy_row(sizeof(run[0]), dst, stride, (const char *)run, sizeof(run[0]),
+                 count);
+        return;
+    }
+    if (to == DYTI_BF16) {
+        for (int64_t i = 0; i < count; i++) {
+            half[i] = dyti_f32_to_bf16(run[i]);
+        }
+    } else {
+        for (int64_t i = 0; i < count; i++) {
+            half[i] = dyti_f32_to_f16(run[i]);
+        }
+    }
+    copy_row(sizeof(half[0]), dst, stride, (const char *)half, sizeof(half[0]),
+             count);
 }
 
 void dyti_convert_row(enum dyti_dtype to, void *dst, int64_t dst_stride,

@@ -6,6 +6,8 @@
 #include "format/json_file.h"
 #include "format/tokenizer.h"
 
+#include <pthread.h>
+
 #define DATA "tests/data/tokenizer"
 
 /* ---- vectors ------------------------------------------------------------ */
@@ -252,6 +254,57 @@ static void a_long_word_takes_no_square_time(void **state)
     free(text);
 }
 
+/* Every thread encodes all texts with one tokenizer, whose words nobody has
+ * seen yet. */
+static void *encode_all(void *arg)
+{
+    struct dyti_tokenizer *t = arg;
+    unsigned own = 99u;
+    uint64_t sum = 0;
+
+    for (int round = 0; round < 300; round++) {
+        char text[64];
+        int32_t *id = NULL;
+        size_t bytes = 0, count = 0;
+
+        for (int i = 0; i < 30; i++) {
+            text[bytes++] = "the cat on dog's"[rand_r(&own) % 16];
+        }
+        if (t->ops->encode(t->self, text, bytes, false, &id, &count) !=
+            DYT_OK) {
+            return NULL;
+        }
+        for (size_t i = 0; i < count; i++) {
+            sum = sum * 31 + (uint64_t)id[i];
+        }
+        free(id);
+    }
+    return (void *)(uintptr_t)(sum | 1);
+}
+
+static void threads_share_a_tokenizer(void **state)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    struct dyti_tokenizer t = {NULL, NULL};
+    pthread_t thread[4];
+    void *sum[4] = {NULL};
+
+    (void)state;
+    assert_ok(dyti_file_read(DATA "/gpt2.json", 1 << 20, &text, &bytes));
+    assert_ok(dyti_tokenizer_parse("gpt2", text, bytes, &t));
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(0, pthread_create(&thread[i], NULL, encode_all, &t));
+    }
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(0, pthread_join(thread[i], &sum[i]));
+        assert_non_null(sum[i]);
+        assert_ptr_equal(sum[0], sum[i]);
+    }
+    dyti_tokenizer_close(&t);
+    free(text);
+}
+
 /* ---- merging, against the obvious loop ---------------------------------- */
 
 /* The same tokenizer's merges, tried pair by pair: the slow oracle. */
@@ -477,6 +530,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(broken_utf8_becomes_replacement_characters),
     cmocka_unit_test(odd_input_is_answered),
     cmocka_unit_test(a_long_word_takes_no_square_time),
+    cmocka_unit_test(threads_share_a_tokenizer),
     cmocka_unit_test(merging_agrees_with_the_obvious_loop),
     cmocka_unit_test(unknown_parts_are_refused_by_name),
     cmocka_unit_test_teardown(characters_without_a_token, close_all),
