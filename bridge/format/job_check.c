@@ -12,26 +12,6 @@
 #define PHASE  DYTI_SCOPE_PHASE
 #define REWARD DYTI_SCOPE_REWARD
 
-static enum dyt_status wrong(const struct dyti_job_reader *reader,
-                             enum dyti_option_scope scope, uint32_t index,
-                             const char *path, const char *fmt, ...)
-    DYTI_PRINTF(5, 6);
-
-/* "place: text". */
-static enum dyt_status wrong(const struct dyti_job_reader *reader,
-                             enum dyti_option_scope scope, uint32_t index,
-                             const char *path, const char *fmt, ...)
-{
-    char text[512];
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(text, sizeof(text), fmt, args);
-    va_end(args);
-    return DYTI_FAIL(DYT_ERR_CONFIG, "%s: %s",
-                     dyti_reader_where(reader, scope, index, path), text);
-}
-
 static enum dyt_status warn(struct dyti_job *job, const char *fmt, ...)
     DYTI_PRINTF(2, 3);
 
@@ -76,196 +56,9 @@ static enum dyt_status check_required(const struct dyti_job_reader *reader,
     for (size_t i = 0; i < count; i++) {
         if (row[i].fallback == NULL && dyti_option_fits(&row[i], kind) &&
             !dyti_reader_was_set(reader, scope, index, row[i].path)) {
-            return wrong(reader, scope, index, NULL,
-                         "%s is not set, and has no default: %s", row[i].path,
-                         row[i].help);
-        }
-    }
-    return DYT_OK;
-}
-
-/* ---- ranks and degrees -------------------------------------------------- */
-
-/* Every rank below `ranks` and none twice. */
-static enum dyt_status check_ranks(const struct dyti_job_reader *reader,
-                                   enum dyti_option_scope scope, uint32_t index,
-                                   const char *path, const uint32_t *rank,
-                                   uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (rank[i] >= reader->job.ranks) {
-            return wrong(reader, scope, index, path,
-                         "%s: there is no rank %u: ranks = %u, so 0 to %u",
-                         path, rank[i], reader->job.ranks,
-                         reader->job.ranks - 1);
-        }
-        for (uint32_t j = 0; j < i; j++) {
-            if (rank[j] == rank[i]) {
-                return wrong(reader, scope, index, path,
-                             "%s: rank %u is there twice: take one out", path,
-                             rank[i]);
-            }
-        }
-    }
-    return DYT_OK;
-}
-
-static enum dyt_status check_pools(const struct dyti_job_reader *reader)
-{
-    const struct dyti_job *job = &reader->job;
-    enum dyt_status st;
-
-    st = check_ranks(reader, JOB, 0, "pools.rollout", job->pool_rollout,
-                     job->pool_rollout_count);
-    if (st == DYT_OK) {
-        st = check_ranks(reader, JOB, 0, "pools.train", job->pool_train,
-                         job->pool_train_count);
-    }
-    if (st == DYT_OK &&
-        (job->pool_rollout_count == 0) != (job->pool_train_count == 0)) {
-        bool rollout = job->pool_rollout_count != 0;
-
-        return wrong(reader, JOB, 0, rollout ? "pools.rollout" : "pools.train",
-                     "pools: one pool without the other: give pools.%s too",
-                     rollout ? "train" : "rollout");
-    }
-    return st;
-}
-
-static bool in_list(const uint32_t *list, uint32_t count, uint32_t item)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (list[i] == item) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* layout.ranks as given, within the pool; or the pool, in order. */
-static enum dyt_status fill_ranks(struct dyti_job_reader *reader,
-                                  uint32_t index)
-{
-    struct dyti_job *job = &reader->job;
-    struct dyti_job_phase *phase = &job->phase[index];
-    struct dyti_job_layout *layout = &phase->layout;
-    bool rollout = phase->kind == DYTI_PHASE_ROLLOUT;
-    const uint32_t *pool = rollout ? job->pool_rollout : job->pool_train;
-    uint32_t count = rollout ? job->pool_rollout_count : job->pool_train_count;
-    enum dyt_status st;
-
-    if (layout->ranks_count != 0) {
-        st = check_ranks(reader, PHASE, index, "layout.ranks", layout->ranks,
-                         layout->ranks_count);
-        for (uint32_t i = 0; i < layout->ranks_count && st == DYT_OK; i++) {
-            if (count != 0 && !in_list(pool, count, layout->ranks[i])) {
-                st = wrong(reader, PHASE, index, "layout.ranks",
-                           "layout.ranks: rank %u is not in pools.%s: add it "
-                           "there or take it out here",
-                           layout->ranks[i], phase->name);
-            }
-        }
-        return st;
-    }
-    count = count == 0 ? job->ranks : count;
-    layout->ranks = calloc(count, sizeof(*layout->ranks));
-    if (layout->ranks == NULL) {
-        return DYTI_FAIL(DYT_ERR_NOMEM, "%u ranks", count);
-    }
-    layout->ranks_count = count;
-    for (uint32_t i = 0; i < count; i++) {
-        layout->ranks[i] = pool != NULL ? pool[i] : i;
-    }
-    return DYT_OK;
-}
-
-/* The degree that was set last: that is where the message points. */
-static const char *degree_row(const struct dyti_job_reader *reader,
-                              uint32_t index)
-{
-    static const char *const row[] = {"layout.tp", "layout.pp", "layout.dp"};
-
-    for (size_t i = reader->origin_count; i-- > 0;) {
-        const struct dyti_job_origin *origin = &reader->origin[i];
-
-        for (size_t j = 0; j < 3; j++) {
-            if (origin->scope == PHASE && origin->index == index &&
-                strcmp(origin->option->path, row[j]) == 0) {
-                return row[j];
-            }
-        }
-    }
-    return NULL;
-}
-
-static enum dyt_status check_degrees(const struct dyti_job_reader *reader,
-                                     uint32_t index)
-{
-    const struct dyti_job_phase *phase = &reader->job.phase[index];
-    const struct dyti_job_layout *l = &phase->layout;
-    uint64_t tp = l->tp, pp = l->pp, dp = l->dp, have = l->ranks_count;
-    uint64_t want = tp * pp * dp; /* below 2^48 */
-    char hint[96] = "";
-
-    if (want == have) {
-        return DYT_OK;
-    }
-    if (have % (tp * pp) == 0) {
-        snprintf(hint, sizeof(hint), "dp = %llu",
-                 (unsigned long long)(have / (tp * pp)));
-    } else if (have % (pp * dp) == 0) {
-        snprintf(hint, sizeof(hint), "tp = %llu",
-                 (unsigned long long)(have / (pp * dp)));
-    } else if (have % (tp * dp) == 0) {
-        snprintf(hint, sizeof(hint), "pp = %llu",
-                 (unsigned long long)(have / (tp * dp)));
-    } else {
-        snprintf(hint, sizeof(hint), "tp = %llu, pp = 1, dp = 1",
-                 (unsigned long long)have);
-    }
-    return wrong(reader, PHASE, index, degree_row(reader, index),
-                 "phase.%s.layout: tp %u x pp %u x dp %u = %llu, but the phase "
-                 "has %u ranks: write %s, or give it %llu ranks",
-                 phase->name, l->tp, l->pp, l->dp, (unsigned long long)want,
-                 l->ranks_count, hint, (unsigned long long)want);
-}
-
-static enum dyt_status check_layout(struct dyti_job_reader *reader,
-                                    uint32_t index)
-{
-    const struct dyti_job_layout *layout = &reader->job.phase[index].layout;
-    enum dyt_status st = fill_ranks(reader, index);
-
-    if (st == DYT_OK) {
-        st = check_degrees(reader, index);
-    }
-    if (st == DYT_OK && layout->pp_layers_count != 0 &&
-        layout->pp_layers_count != layout->pp) {
-        return wrong(reader, PHASE, index, "layout.pp_layers",
-                     "layout.pp_layers: %u entries for %u pipeline stages: "
-                     "write one for each stage",
-                     layout->pp_layers_count, layout->pp);
-    }
-    return st;
-}
-
-/* A rank that no phase uses would only wait. */
-static enum dyt_status check_idle(const struct dyti_job_reader *reader)
-{
-    const struct dyti_job *job = &reader->job;
-
-    for (uint32_t rank = 0; rank < job->ranks; rank++) {
-        bool used = false;
-
-        for (uint32_t i = 0; i < job->phase_count && !used; i++) {
-            used = in_list(job->phase[i].layout.ranks,
-                           job->phase[i].layout.ranks_count, rank);
-        }
-        if (!used) {
-            return wrong(reader, JOB, 0, "ranks",
-                         "ranks: rank %u of %u works in no phase: lower ranks, "
-                         "or give it to a phase",
-                         rank, job->ranks);
+            return dyti_reader_wrong(reader, scope, index, NULL,
+                                     "%s is not set, and has no default: %s",
+                                     row[i].path, row[i].help);
         }
     }
     return DYT_OK;
@@ -281,16 +74,17 @@ static enum dyt_status check_order(const struct dyti_job_reader *reader)
         bool rollout =
             job->phase_count == 1 && job->phase[0].kind == DYTI_PHASE_ROLLOUT;
 
-        return wrong(reader, JOB, 0, NULL,
-                     "phase: there is no %s phase: write [[phase]] with name = "
-                     "\"%s\"",
-                     rollout ? "train" : "rollout",
-                     rollout ? "train" : "rollout");
+        return dyti_reader_wrong(
+            reader, JOB, 0, NULL,
+            "phase: there is no %s phase: write [[phase]] with name = "
+            "\"%s\"",
+            rollout ? "train" : "rollout", rollout ? "train" : "rollout");
     }
     if (job->phase[0].kind != DYTI_PHASE_ROLLOUT) {
-        return wrong(reader, PHASE, 0, NULL,
-                     "phase: a step begins with rollout: put the phase named "
-                     "rollout first");
+        return dyti_reader_wrong(
+            reader, PHASE, 0, NULL,
+            "phase: a step begins with rollout: put the phase named "
+            "rollout first");
     }
     return DYT_OK;
 }
@@ -306,26 +100,27 @@ static enum dyt_status check_rollout(struct dyti_job_reader *reader,
                          : job->data.max_prompt_tokens;
 
     if (sampling->min_response_tokens > sampling->max_response_tokens) {
-        return wrong(reader, PHASE, index, "sampling.min_response_tokens",
-                     "sampling.min_response_tokens: %u is more than "
-                     "max_response_tokens = %u: lower it",
-                     sampling->min_response_tokens,
-                     sampling->max_response_tokens);
+        return dyti_reader_wrong(
+            reader, PHASE, index, "sampling.min_response_tokens",
+            "sampling.min_response_tokens: %u is more than "
+            "max_response_tokens = %u: lower it",
+            sampling->min_response_tokens, sampling->max_response_tokens);
     }
     if (job->algorithm.overlong_buffer > sampling->max_response_tokens) {
-        return wrong(reader, JOB, 0, "algorithm.overlong_penalty.buffer",
-                     "algorithm.overlong_penalty.buffer: %u is more than "
-                     "max_response_tokens = %u: lower it",
-                     job->algorithm.overlong_buffer,
-                     sampling->max_response_tokens);
+        return dyti_reader_wrong(
+            reader, JOB, 0, "algorithm.overlong_penalty.buffer",
+            "algorithm.overlong_penalty.buffer: %u is more than "
+            "max_response_tokens = %u: lower it",
+            job->algorithm.overlong_buffer, sampling->max_response_tokens);
     }
     if (phase->kv.max_batch_tokens == 0) {
         phase->kv.max_batch_tokens = least > 1024 ? least : 1024;
     } else if (phase->kv.max_batch_tokens < least) {
-        return wrong(reader, PHASE, index, "kv.max_batch_tokens",
-                     "kv.max_batch_tokens: %u is too small: one prompt and one "
-                     "token of every sequence must fit, at least %u",
-                     phase->kv.max_batch_tokens, least);
+        return dyti_reader_wrong(
+            reader, PHASE, index, "kv.max_batch_tokens",
+            "kv.max_batch_tokens: %u is too small: one prompt and one "
+            "token of every sequence must fit, at least %u",
+            phase->kv.max_batch_tokens, least);
     }
     if (sampling->top_k != 0 || sampling->top_p < 1.0 ||
         sampling->min_p > 0.0) {
@@ -363,31 +158,32 @@ static enum dyt_status check_mini_batch(struct dyti_job_reader *reader,
     uint64_t below, above;
 
     if (total > UINT32_MAX) {
-        return wrong(reader, JOB, 0, "algorithm.samples_per_prompt",
-                     "algorithm: %u prompts x %u samples are more than 2^32 "
-                     "sequences: lower one",
-                     algorithm->prompts_per_step,
-                     algorithm->samples_per_prompt);
+        return dyti_reader_wrong(
+            reader, JOB, 0, "algorithm.samples_per_prompt",
+            "algorithm: %u prompts x %u samples are more than 2^32 "
+            "sequences: lower one",
+            algorithm->prompts_per_step, algorithm->samples_per_prompt);
     }
     if (phase->batch.mini_batch == 0) {
         phase->batch.mini_batch = (uint32_t)total;
     }
     if (total % phase->batch.mini_batch != 0) {
         divisors(total, phase->batch.mini_batch, &below, &above);
-        return wrong(reader, PHASE, index, "batch.mini_batch",
-                     "batch.mini_batch: %u does not divide the %llu sequences "
-                     "of a step (%u prompts x %u samples): the nearest that do "
-                     "are %llu and %llu",
-                     phase->batch.mini_batch, (unsigned long long)total,
-                     algorithm->prompts_per_step, algorithm->samples_per_prompt,
-                     (unsigned long long)below, (unsigned long long)above);
+        return dyti_reader_wrong(
+            reader, PHASE, index, "batch.mini_batch",
+            "batch.mini_batch: %u does not divide the %llu sequences "
+            "of a step (%u prompts x %u samples): the nearest that do "
+            "are %llu and %llu",
+            phase->batch.mini_batch, (unsigned long long)total,
+            algorithm->prompts_per_step, algorithm->samples_per_prompt,
+            (unsigned long long)below, (unsigned long long)above);
     }
     if (phase->batch.mini_batch < phase->layout.dp) {
-        return wrong(reader, PHASE, index, "batch.mini_batch",
-                     "batch.mini_batch: %u sequences for %u replicas: at least "
-                     "one for each, so %u or more",
-                     phase->batch.mini_batch, phase->layout.dp,
-                     phase->layout.dp);
+        return dyti_reader_wrong(
+            reader, PHASE, index, "batch.mini_batch",
+            "batch.mini_batch: %u sequences for %u replicas: at least "
+            "one for each, so %u or more",
+            phase->batch.mini_batch, phase->layout.dp, phase->layout.dp);
     }
     return DYT_OK;
 }
@@ -407,27 +203,30 @@ static enum dyt_status check_train(struct dyti_job_reader *reader,
         return st;
     }
     if (phase->batch.micro_batch_tokens < longest) {
-        return wrong(
+        return dyti_reader_wrong(
             reader, PHASE, index, "batch.micro_batch_tokens",
             "batch.micro_batch_tokens: %u is too small for one "
             "sequence (%u prompt + %u response tokens): at least %llu",
             phase->batch.micro_batch_tokens, job->data.max_prompt_tokens,
             rollout->sampling.max_response_tokens, (unsigned long long)longest);
     }
-    if (phase->loss.clip_dual != 0.0 && phase->loss.clip_dual <= 1.0) {
-        return wrong(reader, PHASE, index, "loss.clip_dual",
-                     "loss.clip_dual: %g: 0 (off) or above 1",
-                     phase->loss.clip_dual);
+    if (phase->loss.clip_dual != 0.0 &&
+        phase->loss.clip_dual <= 1.0 + phase->loss.clip_high) {
+        return dyti_reader_wrong(
+            reader, PHASE, index, "loss.clip_dual",
+            "loss.clip_dual: %g: write 0 (off), or more than 1 + clip_high = "
+            "%g",
+            phase->loss.clip_dual, 1.0 + phase->loss.clip_high);
     }
     updates = (uint64_t)job->steps * phase->batch.epochs *
               ((uint64_t)job->algorithm.prompts_per_step *
                job->algorithm.samples_per_prompt / phase->batch.mini_batch);
     if (phase->lr_schedule.warmup_steps > updates) {
-        return wrong(reader, PHASE, index, "lr_schedule.warmup_steps",
-                     "lr_schedule.warmup_steps: %u is more than the job's "
-                     "%llu updates: lower it",
-                     phase->lr_schedule.warmup_steps,
-                     (unsigned long long)updates);
+        return dyti_reader_wrong(
+            reader, PHASE, index, "lr_schedule.warmup_steps",
+            "lr_schedule.warmup_steps: %u is more than the job's "
+            "%llu updates: lower it",
+            phase->lr_schedule.warmup_steps, (unsigned long long)updates);
     }
     if (phase->layout.dtype != rollout->layout.dtype) {
         return warn(job,
@@ -446,10 +245,11 @@ static enum dyt_status check_algorithm(struct dyti_job_reader *reader)
     const struct dyti_algorithm *algorithm = &reader->job.algorithm;
 
     if (algorithm->rollout_is_min >= algorithm->rollout_is_max) {
-        return wrong(reader, JOB, 0, "algorithm.rollout_is_min",
-                     "algorithm.rollout_is_min: %g is not below rollout_is_max "
-                     "= %g: lower it",
-                     algorithm->rollout_is_min, algorithm->rollout_is_max);
+        return dyti_reader_wrong(
+            reader, JOB, 0, "algorithm.rollout_is_min",
+            "algorithm.rollout_is_min: %g is not below rollout_is_max "
+            "= %g: lower it",
+            algorithm->rollout_is_min, algorithm->rollout_is_max);
     }
     if (algorithm->old_logprobs == DYTI_OLD_ROLLOUT &&
         algorithm->rollout_is != DYTI_IS_OFF && !reader->resolved &&
@@ -471,21 +271,23 @@ static enum dyt_status check_eval(const struct dyti_job_reader *reader)
     for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
         if (job->eval.data[0] == '\0' && !reader->resolved &&
             dyti_reader_was_set(reader, JOB, 0, row[i])) {
-            return wrong(reader, JOB, 0, row[i],
-                         "%s: has no effect without eval.data: give a file",
-                         row[i]);
+            return dyti_reader_wrong(
+                reader, JOB, 0, row[i],
+                "%s: has no effect without eval.data: give a file", row[i]);
         }
     }
     if (job->eval.samples > 1 && job->eval.sampling == DYTI_EVAL_GREEDY) {
-        return wrong(reader, JOB, 0, "eval.samples",
-                     "eval.samples: %u equal greedy answers: write 1, or "
-                     "sampling = \"rollout\"",
-                     job->eval.samples);
+        return dyti_reader_wrong(
+            reader, JOB, 0, "eval.samples",
+            "eval.samples: %u equal greedy answers: write 1, or "
+            "sampling = \"rollout\"",
+            job->eval.samples);
     }
     if (job->checkpoint.keep_best != 0 && job->eval.data[0] == '\0') {
-        return wrong(reader, JOB, 0, "checkpoint.keep_best",
-                     "checkpoint.keep_best: nothing says which is best without "
-                     "eval.data: give a file, or write 0");
+        return dyti_reader_wrong(
+            reader, JOB, 0, "checkpoint.keep_best",
+            "checkpoint.keep_best: nothing says which is best without "
+            "eval.data: give a file, or write 0");
     }
     return DYT_OK;
 }
@@ -497,21 +299,23 @@ static enum dyt_status check_job(struct dyti_job_reader *reader)
     enum dyt_status st;
 
     if (!is_name(job->name)) {
-        return wrong(reader, JOB, 0, "name",
-                     "name: \"%.80s\" cannot name a folder: use letters, "
-                     "digits, _ - and . (not first)",
-                     job->name);
+        return dyti_reader_wrong(
+            reader, JOB, 0, "name",
+            "name: \"%.80s\" cannot name a folder: use letters, "
+            "digits, _ - and . (not first)",
+            job->name);
     }
     if (job->model[0] == '\0') {
-        return wrong(reader, JOB, 0, "model",
-                     "model: is empty: give a Hugging Face directory");
+        return dyti_reader_wrong(
+            reader, JOB, 0, "model",
+            "model: is empty: give a Hugging Face directory");
     }
     if (job->data.train[0] == '\0') {
-        return wrong(reader, JOB, 0, "data.train",
-                     "data.train: is empty: give a JSONL file");
+        return dyti_reader_wrong(reader, JOB, 0, "data.train",
+                                 "data.train: is empty: give a JSONL file");
     }
     if (!dyti_template_check(job->data.prompt, &column)) {
-        return wrong(
+        return dyti_reader_wrong(
             reader, JOB, 0, "data.prompt",
             "data.prompt: a lone brace at character %u: write {field}, "
             "and {{ or }} for a brace",
@@ -541,17 +345,19 @@ static enum dyt_status name_reward(struct dyti_job_reader *reader,
     }
     if (!is_name(reward->name) || strcmp(reward->name, "mean") == 0 ||
         strcmp(reward->name, "std") == 0) {
-        return wrong(reader, REWARD, index, "name",
-                     "reward.functions.%u.name: \"%.80s\" cannot name a "
-                     "metric: use letters, digits, _ - and ., not mean or std",
-                     index, reward->name);
+        return dyti_reader_wrong(
+            reader, REWARD, index, "name",
+            "reward.functions.%u.name: \"%.80s\" cannot name a "
+            "metric: use letters, digits, _ - and ., not mean or std",
+            index, reward->name);
     }
     for (uint32_t i = 0; i < index; i++) {
         if (strcmp(reader->job.reward[i].name, reward->name) == 0) {
-            return wrong(reader, REWARD, index, "name",
-                         "reward.functions.%u: a second one named %s: give it "
-                         "a name of its own",
-                         index, reward->name);
+            return dyti_reader_wrong(
+                reader, REWARD, index, "name",
+                "reward.functions.%u: a second one named %s: give it "
+                "a name of its own",
+                index, reward->name);
         }
     }
     return DYT_OK;
@@ -576,11 +382,12 @@ static enum dyt_status check_reward(struct dyti_job_reader *reader,
         break;
     }
     if (missing != NULL) {
-        return wrong(reader, REWARD, index, missing,
-                     "reward.functions.%u: kind %s needs %s: %s", index,
-                     dyti_choice_word(DYTI_REWARD_WORDS, reward->kind, word,
-                                      sizeof(word)),
-                     missing, dyti_option_find(REWARD, missing)->help);
+        return dyti_reader_wrong(
+            reader, REWARD, index, missing,
+            "reward.functions.%u: kind %s needs %s: %s", index,
+            dyti_choice_word(DYTI_REWARD_WORDS, reward->kind, word,
+                             sizeof(word)),
+            missing, dyti_option_find(REWARD, missing)->help);
     }
     return name_reward(reader, index);
 }
@@ -595,9 +402,10 @@ static enum dyt_status check_rewards(struct dyti_job_reader *reader)
         weighted = weighted || reader->job.reward[i].weight != 0.0;
     }
     if (st == DYT_OK && !weighted) {
-        return wrong(reader, REWARD, 0, "weight",
-                     "reward.functions: every weight is 0: nothing could be "
-                     "learned, give one a weight");
+        return dyti_reader_wrong(
+            reader, REWARD, 0, "weight",
+            "reward.functions: every weight is 0: nothing could be "
+            "learned, give one a weight");
     }
     return st;
 }
@@ -612,15 +420,15 @@ enum dyt_status dyti_reader_check(struct dyti_job_reader *reader)
     }
     st = st == DYT_OK ? check_order(reader) : st;
     st = st == DYT_OK ? check_job(reader) : st;
-    st = st == DYT_OK ? check_pools(reader) : st;
+    st = st == DYT_OK ? dyti_reader_pools(reader) : st;
     for (uint32_t i = 0; i < job->phase_count && st == DYT_OK; i++) {
-        st = check_layout(reader, i);
+        st = dyti_reader_layout(reader, i);
         if (st == DYT_OK) {
             st = job->phase[i].kind == DYTI_PHASE_ROLLOUT
                      ? check_rollout(reader, i)
                      : check_train(reader, i);
         }
     }
-    st = st == DYT_OK ? check_idle(reader) : st;
+    st = st == DYT_OK ? dyti_reader_idle(reader) : st;
     return st == DYT_OK ? check_rewards(reader) : st;
 }

@@ -6,6 +6,8 @@
 #include "base/array.h"
 #include "base/banned.h"
 
+#include <stdarg.h>
+
 #define KEY_BYTES 256u
 
 /* ---- where rows were set ------------------------------------------------ */
@@ -77,6 +79,20 @@ bool dyti_reader_was_set(const struct dyti_job_reader *reader,
                          const char *path)
 {
     return find_origin(reader, scope, index, path) != NULL;
+}
+
+enum dyt_status dyti_reader_wrong(const struct dyti_job_reader *reader,
+                                  enum dyti_option_scope scope, uint32_t index,
+                                  const char *path, const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    return DYTI_FAIL(DYT_ERR_CONFIG, "%s: %s",
+                     dyti_reader_where(reader, scope, index, path), text);
 }
 
 /* ---- keys --------------------------------------------------------------- */

@@ -254,7 +254,7 @@ const struct dyti_option dyti_phase_options[] = {
     PHASE("loss.clip_high", REAL, loss.clip_high, "0.28",
           "the ratio is clipped at 1 + this", RANGE(0, 1e6), .kinds = TRAIN),
     PHASE("loss.clip_dual", REAL, loss.clip_dual, "0.0",
-          "bound of the loss where the advantage is negative; 0: off, else above 1", RANGE(0, 1e6),
+          "bound of the loss where the advantage is negative; 0: off, else above 1 + clip_high", RANGE(0, 1e6),
           .kinds = TRAIN),
     PHASE("loss.entropy_coef", REAL, loss.entropy_coef, "0.0",
           "bonus for entropy, a mean per token whatever loss_agg is", RANGE(-1e3, 1e3), .kinds = TRAIN),

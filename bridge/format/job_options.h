@@ -167,6 +167,12 @@ bool dyti_reader_was_set(const struct dyti_job_reader *reader,
                          enum dyti_option_scope scope, uint32_t index,
                          const char *path);
 
+/* DYT_ERR_CONFIG with "place: text", the place as dyti_reader_where has it. */
+enum dyt_status dyti_reader_wrong(const struct dyti_job_reader *reader,
+                                  enum dyti_option_scope scope, uint32_t index,
+                                  const char *path, const char *fmt, ...)
+    DYTI_PRINTF(5, 6);
+
 /* One key of a table into its row. */
 enum dyt_status dyti_reader_put(struct dyti_job_reader *reader,
                                 enum dyti_option_scope scope, uint32_t index,
@@ -197,6 +203,12 @@ enum dyt_status dyti_reader_rewards(struct dyti_job_reader *reader,
 /* One "key=value". */
 enum dyt_status dyti_reader_set(struct dyti_job_reader *reader,
                                 const char *text);
+/* Pools and layout.ranks name ranks that exist, none twice; degrees multiply to
+ * the ranks of a phase (layout.ranks is filled in); every rank has work. */
+enum dyt_status dyti_reader_pools(const struct dyti_job_reader *reader);
+enum dyt_status dyti_reader_layout(struct dyti_job_reader *reader,
+                                   uint32_t index);
+enum dyt_status dyti_reader_idle(const struct dyti_job_reader *reader);
 /* What no single row can say; fills in what follows from other settings. */
 enum dyt_status dyti_reader_check(struct dyti_job_reader *reader);
 

@@ -1,21 +1,11 @@
 /* One value of a job: checked and put into its field, printed as TOML,
  * compared, given back.  Everything a row's type means is here. */
-#include "format/file.h"
-#include "format/job_options.h"
+#include "format/job_value.h"
 
 #include "base/banned.h"
 
 #include <inttypes.h>
 #include <math.h>
-
-/* What a message says before its own words. */
-struct spot {
-    const struct dyti_option *option;
-    const struct dyti_toml *value;
-    const struct dyti_place *place;
-    const char *shown;
-    char text[512]; /* "job.toml:3:1: key" */
-};
 
 const char *dyti_place_text(const struct dyti_place *place, char *buf,
                             size_t buf_bytes)
@@ -43,9 +33,9 @@ enum dyt_status dyti_job_path(const char *folder, const char *path,
     return DYT_OK;
 }
 
-static void spot_init(struct spot *spot, const struct dyti_option *option,
-                      const struct dyti_toml *value,
-                      const struct dyti_place *place, const char *shown)
+void dyti_spot_init(struct dyti_spot *spot, const struct dyti_option *option,
+                    const struct dyti_toml *value,
+                    const struct dyti_place *place, const char *shown)
 {
     char where[300];
     struct dyti_place at = *place;
@@ -54,12 +44,12 @@ static void spot_init(struct spot *spot, const struct dyti_option *option,
         at.line = value->line;
         at.column = value->column;
     }
-    *spot = (struct spot){option, value, place, shown, ""};
+    *spot = (struct dyti_spot){option, value, place, shown, ""};
     snprintf(spot->text, sizeof(spot->text), "%s: %s",
              dyti_place_text(&at, where, sizeof(where)), shown);
 }
 
-static const char *wanted(const struct dyti_option *option)
+const char *dyti_value_wanted(const struct dyti_option *option)
 {
     static const char *const want[] = {
         [DYTI_OPT_BOOL] = "true or false",
@@ -79,10 +69,10 @@ static const char *wanted(const struct dyti_option *option)
     return want[option->type];
 }
 
-static enum dyt_status wrong_type(const struct spot *spot)
+enum dyt_status dyti_value_wrong_type(const struct dyti_spot *spot)
 {
     return DYTI_FAIL(DYT_ERR_CONFIG, "%s: wants %s, not %s", spot->text,
-                     wanted(spot->option),
+                     dyti_value_wanted(spot->option),
                      dyti_toml_type_name(spot->value->type));
 }
 
@@ -94,7 +84,7 @@ static bool bounded(const struct dyti_option *option)
 }
 
 /* A number against the row's range; `most` is what the type holds. */
-static enum dyt_status check_range(const struct spot *spot, double number,
+static enum dyt_status check_range(const struct dyti_spot *spot, double number,
                                    double least, double most)
 {
     const struct dyti_option *option = spot->option;
@@ -108,7 +98,7 @@ static enum dyt_status check_range(const struct spot *spot, double number,
     high = number > most || (option->below_max && number == most);
     if (isnan(number)) {
         return DYTI_FAIL(DYT_ERR_CONFIG, "%s: wants %s, not nan", spot->text,
-                         wanted(option));
+                         dyti_value_wanted(option));
     }
     if (low) {
         return DYTI_FAIL(
@@ -128,13 +118,13 @@ static enum dyt_status check_range(const struct spot *spot, double number,
     return DYT_OK;
 }
 
-static enum dyt_status read_integer(const struct spot *spot, double most,
-                                    int64_t *out)
+enum dyt_status dyti_value_read_integer(const struct dyti_spot *spot,
+                                        double most, int64_t *out)
 {
     enum dyt_status st;
 
     if (spot->value->type != DYTI_TOML_INTEGER) {
-        return wrong_type(spot);
+        return dyti_value_wrong_type(spot);
     }
     st = check_range(spot, (double)spot->value->integer, 0, most);
     if (st == DYT_OK) {
@@ -143,7 +133,7 @@ static enum dyt_status read_integer(const struct spot *spot, double most,
     return st;
 }
 
-static enum dyt_status read_real(const struct spot *spot, double *out)
+static enum dyt_status read_real(const struct dyti_spot *spot, double *out)
 {
     double number;
     enum dyt_status st;
@@ -153,7 +143,7 @@ static enum dyt_status read_real(const struct spot *spot, double *out)
     } else if (spot->value->type == DYTI_TOML_FLOAT) {
         number = spot->value->real;
     } else {
-        return wrong_type(spot);
+        return dyti_value_wrong_type(spot);
     }
     st = check_range(spot, number, -1.7e308, 1.7e308);
     if (st == DYT_OK) {
@@ -182,7 +172,7 @@ static bool read_suffixed(const char *text, const char *const *unit,
     return false;
 }
 
-static enum dyt_status read_size(const struct spot *spot, uint64_t *out)
+static enum dyt_status read_size(const struct dyti_spot *spot, uint64_t *out)
 {
     static const char *const unit[] = {"",    "B",  "KiB", "MiB", "GiB",
                                        "TiB", "kB", "MB",  "GB",  "TB"};
@@ -199,7 +189,7 @@ static enum dyt_status read_size(const struct spot *spot, uint64_t *out)
         return st;
     }
     if (spot->value->type != DYTI_TOML_STRING) {
-        return wrong_type(spot);
+        return dyti_value_wrong_type(spot);
     }
     if (!read_suffixed(spot->value->text, unit, factor,
                        sizeof(factor) / sizeof(factor[0]), &bytes)) {
@@ -215,7 +205,7 @@ static enum dyt_status read_size(const struct spot *spot, uint64_t *out)
     return st;
 }
 
-static enum dyt_status read_seconds(const struct spot *spot, double *out)
+static enum dyt_status read_seconds(const struct dyti_spot *spot, double *out)
 {
     static const char *const unit[] = {"", "s", "ms", "m", "min", "h"};
     static const double factor[] = {1, 1, 1e-3, 60, 60, 3600};
@@ -239,216 +229,26 @@ static enum dyt_status read_seconds(const struct spot *spot, double *out)
     return st;
 }
 
-static enum dyt_status read_pair(const struct spot *spot, double out[2])
+static enum dyt_status read_pair(const struct dyti_spot *spot, double out[2])
 {
     double pair[2];
 
     if (spot->value->type != DYTI_TOML_ARRAY || spot->value->child_count != 2) {
         return DYTI_FAIL(DYT_ERR_CONFIG, "%s: wants %s", spot->text,
-                         wanted(spot->option));
+                         dyti_value_wanted(spot->option));
     }
     for (uint32_t i = 0; i < 2; i++) {
-        struct spot item;
+        struct dyti_spot item;
         enum dyt_status st;
 
-        spot_init(&item, spot->option, &spot->value->child[i], spot->place,
-                  spot->shown);
+        dyti_spot_init(&item, spot->option, &spot->value->child[i], spot->place,
+                       spot->shown);
         st = read_real(&item, &pair[i]);
         if (st != DYT_OK) {
             return st;
         }
     }
     memcpy(out, pair, sizeof(pair));
-    return DYT_OK;
-}
-
-/* ---- words -------------------------------------------------------------- */
-
-/* The nearest of the choices to a word, as " (did you mean \"x\"?)". */
-static void choice_hint(const char *choices, const char *word, char *buf,
-                        size_t buf_bytes)
-{
-    uint32_t best = (uint32_t)(strlen(word) / 3 + 2);
-
-    buf[0] = '\0';
-    for (uint32_t i = 0;; i++) {
-        char have[64];
-        uint32_t d;
-
-        if (dyti_choice_word(choices, i, have, sizeof(have))[0] == '?') {
-            return;
-        }
-        d = dyti_edit_distance(word, have);
-        if (d < best) {
-            best = d;
-            snprintf(buf, buf_bytes, " (did you mean \"%s\"?)", have);
-        }
-    }
-}
-
-/* {kind = "vllm", …}: a choice that takes settings of its own. */
-static const struct dyti_toml *choice_text(const struct dyti_toml *value)
-{
-    const struct dyti_toml *kind = dyti_toml_find(value, "kind");
-
-    return kind != NULL && kind->type == DYTI_TOML_STRING ? kind : value;
-}
-
-static enum dyt_status read_choice(const struct spot *spot, uint32_t *out)
-{
-    const char *choices = spot->option->choices;
-    const struct dyti_toml *value = choice_text(spot->value);
-    char list[256], hint[96];
-    bool served;
-    int32_t position;
-
-    if (value->type != DYTI_TOML_STRING) {
-        return DYTI_FAIL(DYT_ERR_CONFIG, "%s: wants %s, not %s", spot->text,
-                         dyti_choice_list(choices, list, sizeof(list)),
-                         dyti_toml_type_name(value->type));
-    }
-    position =
-        dyti_choice_find(choices, value->text, value->text_bytes, &served);
-    dyti_choice_list(choices, list, sizeof(list));
-    if (position < 0) {
-        choice_hint(choices, value->text, hint, sizeof(hint));
-        return DYTI_FAIL(DYT_ERR_CONFIG, "%s: \"%.80s\" is none of %s%s",
-                         spot->text, value->text, list, hint);
-    }
-    if (!served) {
-        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                         "%s: \"%s\" is not available yet: use %s", spot->text,
-                         value->text, list);
-    }
-    if (value != spot->value) {
-        return DYTI_FAIL(DYT_ERR_CONFIG,
-                         "%s: \"%s\" takes no settings: write it as a string",
-                         spot->text, value->text);
-    }
-    *out = (uint32_t)position;
-    return DYT_OK;
-}
-
-static char *copy(const char *text)
-{
-    char *twin = strdup(text);
-
-    if (twin == NULL) {
-        DYTI_FAIL(DYT_ERR_NOMEM, "a setting");
-    }
-    return twin;
-}
-
-static enum dyt_status read_text(const struct spot *spot, char **out)
-{
-    const struct dyti_toml *value = spot->value;
-    char buf[DYTI_PATH_BYTES];
-    const char *text = value->text;
-    uint32_t position;
-    enum dyt_status st;
-
-    if (value->type != DYTI_TOML_STRING) {
-        return wrong_type(spot);
-    }
-    if (spot->option->type == DYTI_OPT_WORD) {
-        st = read_choice(spot, &position);
-        if (st != DYT_OK) {
-            return st;
-        }
-    }
-    if (spot->option->type == DYTI_OPT_PATH && text[0] != '\0') {
-        st = dyti_job_path(spot->place->folder, text, buf);
-        if (st != DYT_OK) {
-            return DYTI_FAIL(DYT_ERR_CONFIG, "%s: the path is too long",
-                             spot->text);
-        }
-        text = buf;
-    }
-    *out = copy(text);
-    return *out == NULL ? DYT_ERR_NOMEM : DYT_OK;
-}
-
-/* ---- lists -------------------------------------------------------------- */
-
-static enum dyt_status read_u32s(const struct spot *spot, uint32_t **out,
-                                 uint32_t *out_count)
-{
-    const struct dyti_toml *value = spot->value;
-    uint32_t *item = NULL;
-
-    if (value->type != DYTI_TOML_ARRAY) {
-        return wrong_type(spot);
-    }
-    if (value->child_count != 0) {
-        item = calloc(value->child_count, sizeof(*item));
-        if (item == NULL) {
-            return DYTI_FAIL(DYT_ERR_NOMEM, "%s", spot->text);
-        }
-    }
-    for (uint32_t i = 0; i < value->child_count; i++) {
-        struct spot one;
-        int64_t number = 0;
-        enum dyt_status st;
-
-        spot_init(&one, spot->option, &value->child[i], spot->place,
-                  spot->shown);
-        st = read_integer(&one, UINT32_MAX, &number);
-        if (st != DYT_OK) {
-            free(item);
-            return st;
-        }
-        item[i] = (uint32_t)number;
-    }
-    *out = item;
-    *out_count = value->child_count;
-    return DYT_OK;
-}
-
-static void free_texts(char **item, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        free(item[i]);
-    }
-    free(item);
-}
-
-static enum dyt_status read_texts(const struct spot *spot, char ***out,
-                                  uint32_t *out_count)
-{
-    const struct dyti_toml *value = spot->value;
-    char **item = NULL;
-
-    if (value->type != DYTI_TOML_ARRAY) {
-        return wrong_type(spot);
-    }
-    if (value->child_count != 0) {
-        item = calloc(value->child_count, sizeof(*item));
-        if (item == NULL) {
-            return DYTI_FAIL(DYT_ERR_NOMEM, "%s", spot->text);
-        }
-    }
-    for (uint32_t i = 0; i < value->child_count; i++) {
-        struct spot one;
-        enum dyt_status st;
-
-        spot_init(&one, spot->option, &value->child[i], spot->place,
-                  spot->shown);
-        st = value->child[i].type != DYTI_TOML_STRING ? wrong_type(&one)
-             : value->child[i].text_bytes == 0
-                 ? DYTI_FAIL(DYT_ERR_CONFIG,
-                             "%s: an empty string: leave it out", one.text)
-                 : DYT_OK;
-        if (st == DYT_OK) {
-            item[i] = copy(value->child[i].text);
-            st = item[i] == NULL ? DYT_ERR_NOMEM : DYT_OK;
-        }
-        if (st != DYT_OK) {
-            free_texts(item, value->child_count);
-            return st;
-        }
-    }
-    *out = item;
-    *out_count = value->child_count;
     return DYT_OK;
 }
 
@@ -477,7 +277,7 @@ void dyti_option_fini(const struct dyti_option *option, void *base)
         *(char **)at = NULL;
         break;
     case DYTI_OPT_TEXTS:
-        free_texts(*(char ***)at, *field_count(option, base));
+        dyti_value_free_texts(*(char ***)at, *field_count(option, base));
         *(char ***)at = NULL;
         *field_count(option, base) = 0;
         break;
@@ -491,7 +291,7 @@ void dyti_option_fini(const struct dyti_option *option, void *base)
     }
 }
 
-static enum dyt_status put_number(const struct spot *spot, void *at)
+static enum dyt_status put_number(const struct dyti_spot *spot, void *at)
 {
     int64_t number = 0;
     enum dyt_status st;
@@ -499,18 +299,18 @@ static enum dyt_status put_number(const struct spot *spot, void *at)
     switch (spot->option->type) {
     case DYTI_OPT_BOOL:
         if (spot->value->type != DYTI_TOML_BOOL) {
-            return wrong_type(spot);
+            return dyti_value_wrong_type(spot);
         }
         *(bool *)at = spot->value->flag;
         return DYT_OK;
     case DYTI_OPT_U32:
-        st = read_integer(spot, UINT32_MAX, &number);
+        st = dyti_value_read_integer(spot, UINT32_MAX, &number);
         if (st == DYT_OK) {
             *(uint32_t *)at = (uint32_t)number;
         }
         return st;
     case DYTI_OPT_U64:
-        st = read_integer(spot, 0x1p63, &number);
+        st = dyti_value_read_integer(spot, 0x1p63, &number);
         if (st == DYT_OK) {
             *(uint64_t *)at = (uint64_t)number;
         }
@@ -518,7 +318,7 @@ static enum dyt_status put_number(const struct spot *spot, void *at)
     case DYTI_OPT_REAL:
         return read_real(spot, at);
     case DYTI_OPT_CHOICE:
-        return read_choice(spot, at);
+        return dyti_value_read_choice(spot, at);
     case DYTI_OPT_SIZE:
         return read_size(spot, at);
     case DYTI_OPT_SECONDS:
@@ -533,15 +333,15 @@ enum dyt_status dyti_option_put(const struct dyti_option *option, void *base,
                                 const struct dyti_place *place,
                                 const char *shown)
 {
-    struct spot spot;
+    struct dyti_spot spot;
     enum dyt_status st;
 
-    spot_init(&spot, option, value, place, shown);
+    dyti_spot_init(&spot, option, value, place, shown);
     if (option->type == DYTI_OPT_TEXT || option->type == DYTI_OPT_PATH ||
         option->type == DYTI_OPT_WORD) {
         char *text = NULL;
 
-        st = read_text(&spot, &text);
+        st = dyti_value_read_text(&spot, &text);
         if (st == DYT_OK) {
             dyti_option_fini(option, base);
             *(char **)field(option, base) = text;
@@ -553,8 +353,8 @@ enum dyt_status dyti_option_put(const struct dyti_option *option, void *base,
         uint32_t count = 0;
 
         st = option->type == DYTI_OPT_U32S
-                 ? read_u32s(&spot, (uint32_t **)&list, &count)
-                 : read_texts(&spot, (char ***)&list, &count);
+                 ? dyti_value_read_u32s(&spot, (uint32_t **)&list, &count)
+                 : dyti_value_read_texts(&spot, (char ***)&list, &count);
         if (st == DYT_OK) {
             dyti_option_fini(option, base);
             memcpy(field(option, base), &list, sizeof(list));

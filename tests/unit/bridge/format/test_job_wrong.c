@@ -411,7 +411,7 @@ static const struct wrong wrongs[] = {
      "lr = 1e-3\n[phase.loss]\nclip_dual = 0.5",
      NULL,
      CONFIG,
-     {"loss.clip_dual", "0 (off) or above 1"}},
+     {"loss.clip_dual", "0 (off), or more than 1 + clip_high"}},
     {"lr = 1e-3",
      "lr = 1e-3\n[phase.lr_schedule]\nwarmup_steps = 11",
      NULL,
