@@ -141,6 +141,32 @@ static enum dyt_status open_segment(struct dyti_world *world, uint32_t rank)
     return DYT_OK;
 }
 
+/* All ranks of the host take from the same memory, and none has touched its
+ * segment yet: refuse together what could only end in a kill.  Reserved pages
+ * are refused one by one, when they are reserved. */
+static enum dyt_status check_memory(const struct dyti_world *world)
+{
+    const struct dyti_world_params *params = &world->params;
+    enum dyti_page_kind pages = params->segment_pages[params->rank];
+    uint64_t sum = 0, have;
+
+    if (pages == DYTI_PAGES_HUGETLB) {
+        return DYT_OK;
+    }
+    for (uint32_t r = 0; r < params->world_size; r++) {
+        sum += world->map[r].total_bytes;
+    }
+    have = params->memory->available(pages);
+    if (sum > have) {
+        return DYTI_FAIL(DYT_ERR_NOMEM,
+                         "%u ranks need %llu MiB together, %llu MiB are "
+                         "available",
+                         params->world_size, (unsigned long long)(sum >> 20),
+                         (unsigned long long)(have >> 20));
+    }
+    return DYT_OK;
+}
+
 /* Own segment first: peers map it once they know that it has its size. */
 static enum dyt_status open_memory(struct dyti_world *world)
 {
@@ -149,6 +175,10 @@ static enum dyt_status open_memory(struct dyti_world *world)
     enum dyt_status st = DYT_OK;
 
     if (world->maps_own_memory && !params->own_is_sized && bytes > 0) {
+        st = check_memory(world);
+        if (st != DYT_OK) {
+            return st;
+        }
         st = params->memory->resize(params->segment_handle[params->rank],
                                     params->segment_pages[params->rank], bytes);
         if (st != DYT_OK) {

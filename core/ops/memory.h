@@ -50,6 +50,10 @@ struct dyti_memory_ops {
     /* Give the pages of a range back to the system; they read as zero. */
     enum dyt_status (*drop)(struct dyti_segment_mem *mem, uint64_t offset,
                             uint64_t bytes);
+    /* Bytes of this page kind that the system can still give, as far as it
+     * tells (UINT64_MAX: it does not).  Several segments that are sized one by
+     * one share it, so whoever knows all of them asks first. */
+    uint64_t (*available)(enum dyti_page_kind pages);
 };
 
 const char *dyti_page_kind_name(enum dyti_page_kind kind);

@@ -112,6 +112,8 @@ static void check_refused(const struct dyti_memory_ops *ops,
     assert_null(mem.base);
     ops->close(handle);
     ops->close(-1);
+    assert_true(ops->available(pages) >= MIB);
+    assert_true(ops->available(pages) < MIB << 30);
 }
 
 /* A worker gets the handle by inheritance. */

@@ -28,6 +28,7 @@ struct sw_case {
 
 /* Memory of a world, made before its ranks. */
 struct sw_memory {
+    const struct dyti_memory_ops *ops;
     int control, segment[SW_RANKS_MAX];
     enum dyti_page_kind pages[SW_RANKS_MAX];
     struct dyti_segment_mem control_mem, segment_mem[SW_RANKS_MAX];
@@ -161,7 +162,7 @@ static inline void sw_memory_open(struct sw_memory *memory, struct sw_case *c,
     const struct dyti_memory_ops *ops = &dyti_memory_host;
     uint64_t bytes = 0;
 
-    *memory = (struct sw_memory){.control = -1};
+    *memory = (struct sw_memory){.ops = ops, .control = -1};
     assert_ok(
         dyti_world_control_bytes((const struct dyti_layout *const *)c->layout,
                                  c->world_size, &dyti_group_shm, &bytes));
@@ -229,7 +230,7 @@ static inline enum dyt_status sw_rank_open(struct sw_rank *rank,
                                            .control_pages = DYTI_PAGES_4K,
                                            .segment_handle = memory->segment,
                                            .segment_pages = memory->pages,
-                                           .memory = &dyti_memory_host,
+                                           .memory = memory->ops,
                                            .group = &dyti_group_shm,
                                            .mover = &dyti_mover_direct,
                                            .wait = &dyti_wait_futex,

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define SLICE_NS 40000000 /* an abort is seen within 100 ms */
-#define SPINS    4000u
+#define SPINS    500u     /* some 20 us */
 
 static inline void relax(void)
 {

@@ -80,6 +80,17 @@ static uint64_t available_bytes(void)
     return host;
 }
 
+static uint64_t host_available(enum dyti_page_kind pages)
+{
+    uint64_t free_pages = 0;
+
+    if (pages != DYTI_PAGES_HUGETLB) {
+        return available_bytes();
+    }
+    (void)read_number("/proc/meminfo", "HugePages_Free:", &free_pages);
+    return free_pages * HUGE_BYTES;
+}
+
 /* ---- segments ------------------------------------------------------------ */
 
 static enum dyt_status host_create(const char *name, enum dyti_page_kind pages,
@@ -379,4 +390,5 @@ const struct dyti_memory_ops dyti_memory_host = {
     .close = host_close,
     .touched = host_touched,
     .drop = host_drop,
+    .available = host_available,
 };

@@ -125,6 +125,33 @@ static void a_rank_that_cannot_tells_the_others(void **state)
     play(DYT_RANKS_PROCESSES, 3, one_cannot);
 }
 
+/* A machine that has less than all ranks ask for. */
+static uint64_t one_mib(enum dyti_page_kind pages)
+{
+    (void)pages;
+    return 1u << 20;
+}
+
+static void short_memory_is_refused_before_it_is_used(void **state)
+{
+    struct dyti_memory_ops small = dyti_memory_host;
+    struct dyt_rank me = {.size = 1, .kind = DYT_RANKS_PROCESSES};
+    struct sw_memory memory;
+    struct sw_rank rank;
+    struct sw_case c;
+
+    (void)state;
+    small.available = one_mib;
+    assert_ok(sw_case_init(&c, 3, 1));
+    sw_memory_open(&memory, &c, DYT_RANKS_PROCESSES);
+    memory.ops = &small;
+    assert_status(DYT_ERR_NOMEM, sw_rank_open(&rank, &me, 3, 1, &memory));
+    assert_error_has("1 MiB are available");
+    sw_rank_close(&rank);
+    sw_memory_close(&memory, 1);
+    sw_case_fini(&c);
+}
+
 static void bad_params_are_refused(void **state)
 {
     struct dyti_world_params params = {
@@ -143,6 +170,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(gives_groups_and_addresses),
     cmocka_unit_test(a_switch_is_prepared_once),
     cmocka_unit_test(a_rank_that_cannot_tells_the_others),
+    cmocka_unit_test(short_memory_is_refused_before_it_is_used),
     cmocka_unit_test(bad_params_are_refused),
 };
 DYT_TEST_MAIN(tests)
