@@ -1,0 +1,87 @@
+/* Every allocation of opening a world and preparing its switches fails in turn:
+ * the answer is always "out of memory", and nothing is left behind. */
+#include "switch_world.h"
+
+static long calls_left = -1; /* < 0: never fail */
+
+void *__real_malloc(size_t size_bytes);
+void *__real_calloc(size_t n, size_t size_bytes);
+void *__real_realloc(void *old, size_t size_bytes);
+void *__wrap_malloc(size_t size_bytes);
+void *__wrap_calloc(size_t n, size_t size_bytes);
+void *__wrap_realloc(void *old, size_t size_bytes);
+
+static bool fails(void)
+{
+    if (calls_left == 0) {
+        return true;
+    }
+    calls_left -= calls_left > 0;
+    return false;
+}
+
+void *__wrap_malloc(size_t size_bytes)
+{
+    return fails() ? NULL : __real_malloc(size_bytes);
+}
+
+void *__wrap_calloc(size_t n, size_t size_bytes)
+{
+    return fails() ? NULL : __real_calloc(n, size_bytes);
+}
+
+void *__wrap_realloc(void *old, size_t size_bytes)
+{
+    return fails() ? NULL : __real_realloc(old, size_bytes);
+}
+
+static enum dyt_status open_and_prepare(struct sw_rank *rank,
+                                        struct dyt_rank *me,
+                                        const struct sw_memory *memory)
+{
+    struct dyti_switch *self = NULL;
+    enum dyt_status st = sw_rank_open(rank, me, 3, 1, memory);
+
+    if (st == DYT_OK) {
+        st = dyti_world_prepare(rank->world, DYTI_ARENA_TRAIN,
+                                DYTI_ARENA_ROLLOUT, NULL, &self, NULL);
+    }
+    if (st == DYT_OK) {
+        st = dyti_world_prepare(rank->world, DYTI_ARENA_ROLLOUT,
+                                DYTI_ARENA_TRAIN, NULL, &self, NULL);
+    }
+    return st;
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    struct dyt_rank me = {.size = 1, .kind = DYT_RANKS_THREADS};
+    struct sw_memory memory;
+    struct sw_case c;
+    long fail_at = 0;
+    enum dyt_status st;
+
+    (void)state;
+    assert_ok(sw_case_init(&c, 3, 1));
+    sw_memory_open(&memory, &c, DYT_RANKS_THREADS);
+    do {
+        struct sw_rank rank;
+
+        memset(memory.control_mem.base, 0, dyti_control_bytes());
+        calls_left = fail_at++;
+        st = open_and_prepare(&rank, &me, &memory);
+        calls_left = -1;
+        if (st != DYT_OK) {
+            assert_int_equal(DYT_ERR_NOMEM, st);
+        }
+        sw_rank_close(&rank);
+    } while (st != DYT_OK);
+    assert_true(fail_at > 50); /* the loop did reach all of it */
+    sw_memory_close(&memory, 1);
+    sw_case_fini(&c);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_allocation_may_fail),
+};
+DYT_TEST_MAIN(tests)
