@@ -91,6 +91,7 @@ run_torch() {
   opponent torch rollout_transformers --dtype float32
   opponent torch rollout_transformers --dtype bfloat16
   opponent torch learn_sort_torch
+  opponent torch learn_sum_torch
   opponent torch grpo_trl --runs 1 --beta 0
   opponent torch grpo_trl --runs 1 --beta 0.04
   echo "bench: reshard_torch"
@@ -140,6 +141,16 @@ for program in build/rel/bench/*; do
     failed="${failed:-} $name"
   fi
 done
+if [ -x build/rel/bin/dynatrain ]; then
+  [ -d build/models/tiny ] ||
+    build/rel/bin/dynatrain model init --preset tiny --out build/models/tiny
+  echo "bench: whole jobs"
+  python3 bench/run_jobs.py build/rel/bin/dynatrain "$out/ours.jsonl" \
+    "${quick[@]}" 2>"$out/logs/jobs.log" || {
+    echo "bench: jobs failed: $(tail -1 "$out/logs/jobs.log")"
+    failed="${failed:-} jobs"
+  }
+fi
 python3 bench/report.py "$out/ours.jsonl" "$out/opponents" "$out/results.jsonl"
 if [ -n "${failed:-}" ]; then
   echo "bench: failed:$failed" >&2
