@@ -201,10 +201,10 @@ enum dyt_status dyti_reader_put(struct dyti_job_reader *reader,
             scope == DYTI_SCOPE_PHASE ? DYTI_PHASE_WORDS : DYTI_REWARD_WORDS;
 
         return DYTI_FAIL(
-            DYT_ERR_CONFIG, "%s: %s: has no meaning in a %s %s: take it out",
+            DYT_ERR_CONFIG, "%s: %s: has no meaning %s %s: take it out",
             dyti_place_text(place, where, sizeof(where)), shown,
-            dyti_choice_word(words, kind, word, sizeof(word)),
-            scope == DYTI_SCOPE_PHASE ? "phase" : "reward function");
+            scope == DYTI_SCOPE_PHASE ? "in the phase" : "for the kind",
+            dyti_choice_word(words, kind, word, sizeof(word)));
     }
     st = dyti_option_put(row, scope_base(reader, scope, index), value, place,
                          shown);

@@ -4,6 +4,8 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 static void assert_file(const char *dir, const char *name, const char *want)
 {
@@ -143,6 +145,35 @@ static void the_summary_has_what_scripts_rely_on(void **state)
     assert_status(DYT_ERR_IO, dyti_summary_write("/nonexistent", &summary));
 }
 
+/* No room for a line: as on a full disk, but of this process only. */
+static void no_room_is_an_error(void **state)
+{
+    const char *dir = dyt_test_dir();
+    struct dyti_metrics *metrics = NULL;
+    struct dyti_summary summary = {.name = "t", .end = "error"};
+    struct rlimit before, none;
+    enum dyt_status line, whole;
+
+    (void)state;
+    assert_ok(dyti_metrics_open(dir, 0, &metrics));
+    assert_ok(dyti_summary_write(dir, &summary));
+    write_step(metrics, 1);
+    assert_ok(dyti_metrics_begin(metrics, 2));
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(0, getrlimit(RLIMIT_FSIZE, &before));
+    none = before;
+    none.rlim_cur = 8;
+    assert_int_equal(0, setrlimit(RLIMIT_FSIZE, &none));
+    line = dyti_metrics_end(metrics);
+    summary.steps = 5;
+    whole = dyti_summary_write(dir, &summary);
+    assert_int_equal(0, setrlimit(RLIMIT_FSIZE, &before));
+    assert_int_equal(DYT_ERR_IO, line);
+    assert_int_equal(DYT_ERR_IO, whole);
+    dyti_metrics_close(metrics);
+    assert_file(dir, "metrics.jsonl", LINE(1));
+}
+
 static void a_full_disk_is_an_error(void **state)
 {
     const char *dir = dyt_test_dir();
@@ -165,6 +196,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_resume_cuts_what_comes_again),
     cmocka_unit_test(completions),
     cmocka_unit_test(the_summary_has_what_scripts_rely_on),
+    cmocka_unit_test(no_room_is_an_error),
     cmocka_unit_test(a_full_disk_is_an_error),
 };
 DYT_TEST_MAIN(tests)
