@@ -28,6 +28,9 @@ struct dyti_checkpoint_state {
     uint64_t updates; /* of the moments: bias correction, schedule */
     uint64_t seed;    /* of all random numbers */
     uint64_t data_epoch, data_position; /* struct dyti_data_cursor */
+    uint64_t data_fingerprint;          /* of the training rows */
+    uint64_t next_prompt;               /* id of the next group */
+    uint64_t overlong_prompts;          /* left out or cut so far */
     double score; /* what keep_best goes by; NAN = not measured */
     uint64_t model_fingerprint, layout_fingerprint;
     /* Where a resumed run is bit-equal: the instruction set that dispatch
@@ -35,7 +38,8 @@ struct dyti_checkpoint_state {
     char isa[32];
     char layout[160];
     char *job;      /* resolved job as text; owned, NULL = none */
-    char *counters; /* one JSON object: metrics, reward windows; owned, NULL */
+    double *reward; /* [reward_count] mean of each step; owned */
+    size_t reward_count;
 };
 
 /* Frees what it owns and zeroes it. */

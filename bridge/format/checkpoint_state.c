@@ -10,7 +10,7 @@
 void dyti_checkpoint_state_fini(struct dyti_checkpoint_state *state)
 {
     free(state->job);
-    free(state->counters);
+    free(state->reward);
     memset(state, 0, sizeof(*state));
 }
 
@@ -26,6 +26,11 @@ static const struct {
     {"seed", offsetof(struct dyti_checkpoint_state, seed)},
     {"data_epoch", offsetof(struct dyti_checkpoint_state, data_epoch)},
     {"data_position", offsetof(struct dyti_checkpoint_state, data_position)},
+    {"data_fingerprint",
+     offsetof(struct dyti_checkpoint_state, data_fingerprint)},
+    {"next_prompt", offsetof(struct dyti_checkpoint_state, next_prompt)},
+    {"overlong_prompts",
+     offsetof(struct dyti_checkpoint_state, overlong_prompts)},
     {"model_fingerprint",
      offsetof(struct dyti_checkpoint_state, model_fingerprint)},
     {"layout_fingerprint",
@@ -49,20 +54,28 @@ static enum dyt_status put_numbers(json_t *json,
     return st;
 }
 
+static enum dyt_status put_reward(json_t *json,
+                                  const struct dyti_checkpoint_state *state)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; list != NULL && i < state->reward_count; i++) {
+        double value = state->reward[i];
+
+        if (json_array_append_new(list, isfinite(value) ? json_real(value)
+                                                        : json_null()) != 0) {
+            json_decref(list);
+            list = NULL;
+        }
+    }
+    return dyti_json_put(json, "reward", list);
+}
+
 static enum dyt_status put_rest(json_t *json,
                                 const struct dyti_checkpoint_state *state)
 {
-    json_t *counters = NULL;
-    enum dyt_status st = DYT_OK;
+    enum dyt_status st = put_reward(json, state);
 
-    if (state->counters != NULL) {
-        st = dyti_json_parse("counters", state->counters,
-                             strlen(state->counters), &counters);
-    }
-    if (st == DYT_OK) {
-        st = dyti_json_put(json, "counters",
-                           counters != NULL ? counters : json_null());
-    }
     if (st == DYT_OK) {
         st = dyti_json_put(json, "job",
                            state->job != NULL ? json_string(state->job)
@@ -137,28 +150,46 @@ static enum dyt_status read_fixed(const struct dyti_json_at *at,
     return st;
 }
 
+static enum dyt_status read_reward(const struct dyti_json_at *at,
+                                   const json_t *list,
+                                   struct dyti_checkpoint_state *state)
+{
+    size_t count = json_array_size(list);
+
+    state->reward = calloc(count + 1, sizeof(*state->reward));
+    if (state->reward == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%s", at->file);
+    }
+    for (size_t i = 0; i < count; i++) {
+        const json_t *value = json_array_get(list, i);
+
+        if (!json_is_number(value) && !json_is_null(value)) {
+            return DYTI_FAIL(DYT_ERR_FORMAT, "%s: reward[%zu] is not a number",
+                             at->file, i);
+        }
+        state->reward[i] =
+            json_is_number(value) ? json_number_value(value) : NAN;
+    }
+    state->reward_count = count;
+    return DYT_OK;
+}
+
 static enum dyt_status read_owned(const struct dyti_json_at *at,
                                   struct dyti_checkpoint_state *state)
 {
-    const json_t *counters = NULL;
+    const json_t *list = NULL;
     const char *job = NULL;
     enum dyt_status st = dyti_json_text_or(at, "job", NULL, &job);
 
     if (st == DYT_OK) {
-        st = dyti_json_object_or_null(at, "counters", &counters);
+        st = dyti_json_array_or_null(at, "reward", &list);
     }
     if (st == DYT_OK && job != NULL) {
         state->job = strdup(job);
         st = state->job != NULL ? DYT_OK
                                 : DYTI_FAIL(DYT_ERR_NOMEM, "%s", at->file);
     }
-    if (st == DYT_OK && counters != NULL) {
-        state->counters =
-            json_dumps(counters, JSON_COMPACT | JSON_REAL_PRECISION(17));
-        st = state->counters != NULL ? DYT_OK
-                                     : DYTI_FAIL(DYT_ERR_NOMEM, "%s", at->file);
-    }
-    return st;
+    return st == DYT_OK ? read_reward(at, list, state) : st;
 }
 
 static enum dyt_status read_all(const struct dyti_json_at *at,
