@@ -57,12 +57,13 @@ DYTI_WIRE_DEFINE(assign)
 
 static void write_ready(struct dyti_writer *w, const struct dyti_msg_ready *m)
 {
-    dyti_write_array(w, 5);
+    dyti_write_array(w, 6);
     dyti_write_text(w, m->isa);
     dyti_write_text(w, m->pages);
     dyti_write_u64(w, m->segment_bytes);
     dyti_write_u64(w, m->param_elements);
     dyti_write_double(w, m->load_seconds);
+    dyti_write_double(w, m->copy_rate);
 }
 
 static void read_ready(struct dyti_reader *r, struct dyti_msg_ready *m)
@@ -72,6 +73,7 @@ static void read_ready(struct dyti_reader *r, struct dyti_msg_ready *m)
     m->segment_bytes = dyti_read_u64(r, "segment bytes", UINT64_MAX);
     m->param_elements = dyti_read_u64(r, "elements", UINT64_MAX);
     m->load_seconds = dyti_read_double(r, "load seconds");
+    m->copy_rate = dyti_read_double(r, "copy rate");
 }
 
 void dyti_msg_ready_fini(struct dyti_msg_ready *message)

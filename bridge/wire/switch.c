@@ -1,7 +1,6 @@
-/* switch, switch ready, switch done: one transaction. */
+/* switch, switch done: one transaction. */
 #include "wire/define.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static void write_switch(struct dyti_writer *w, const struct dyti_msg_switch *m)
@@ -24,39 +23,16 @@ void dyti_msg_switch_fini(struct dyti_msg_switch *message)
 
 DYTI_WIRE_DEFINE(switch)
 
-static void write_switch_ready(struct dyti_writer *w,
-                               const struct dyti_msg_switch_ready *m)
-{
-    dyti_write_array(w, 3);
-    dyti_write_u64(w, m->epoch);
-    dyti_write_i64(w, m->status);
-    dyti_write_text(w, m->text);
-}
-
-static void read_switch_ready(struct dyti_reader *r,
-                              struct dyti_msg_switch_ready *m)
-{
-    m->epoch = dyti_read_u64(r, "epoch", UINT64_MAX);
-    m->status = (int32_t)dyti_read_i64(r, "status");
-    m->text = dyti_read_text(r, "text");
-}
-
-void dyti_msg_switch_ready_fini(struct dyti_msg_switch_ready *message)
-{
-    free(message->text);
-    memset(message, 0, sizeof(*message));
-}
-
-DYTI_WIRE_DEFINE(switch_ready)
-
 static void write_switch_done(struct dyti_writer *w,
                               const struct dyti_msg_switch_done *m)
 {
-    dyti_write_array(w, 10);
+    dyti_write_array(w, 12);
     dyti_write_u64(w, m->epoch);
     dyti_write_bool(w, m->committed);
     dyti_write_u64(w, m->kept_bytes);
     dyti_write_u64(w, m->moved_bytes);
+    dyti_write_u64(w, m->read_bytes);
+    dyti_write_u64(w, m->written_bytes);
     dyti_write_u64(w, m->hashed_bytes);
     dyti_write_i64(w, m->prepare_ns);
     dyti_write_i64(w, m->transfer_ns);
@@ -72,6 +48,8 @@ static void read_switch_done(struct dyti_reader *r,
     m->committed = dyti_read_bool(r, "committed");
     m->kept_bytes = dyti_read_u64(r, "kept bytes", UINT64_MAX);
     m->moved_bytes = dyti_read_u64(r, "moved bytes", UINT64_MAX);
+    m->read_bytes = dyti_read_u64(r, "read bytes", UINT64_MAX);
+    m->written_bytes = dyti_read_u64(r, "written bytes", UINT64_MAX);
     m->hashed_bytes = dyti_read_u64(r, "hashed bytes", UINT64_MAX);
     m->prepare_ns = dyti_read_i64(r, "prepare");
     m->transfer_ns = dyti_read_i64(r, "transfer");

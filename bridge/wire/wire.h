@@ -82,6 +82,7 @@ struct dyti_msg_ready {
     uint64_t segment_bytes;  /* mapped */
     uint64_t param_elements; /* of the catalogue */
     double load_seconds;
+    double copy_rate; /* memcpy, bytes per second, all ranks at once; 0: none */
 };
 
 struct dyti_msg_heartbeat {
@@ -95,16 +96,11 @@ struct dyti_msg_switch {
     uint32_t target; /* enum dyti_target */
 };
 
-struct dyti_msg_switch_ready {
-    uint64_t epoch;
-    int32_t status; /* enum dyt_status: DYT_OK votes for commit */
-    char *text;     /* why not */
-};
-
 struct dyti_msg_switch_done {
     uint64_t epoch;
     bool committed;
-    uint64_t kept_bytes, moved_bytes, hashed_bytes;
+    uint64_t kept_bytes, moved_bytes; /* destination dtypes */
+    uint64_t read_bytes, written_bytes, hashed_bytes;
     int64_t prepare_ns, transfer_ns, verify_ns, commit_ns, post_ns;
 };
 
@@ -165,7 +161,6 @@ DYTI_WIRE_PAIR(assign);
 DYTI_WIRE_PAIR(ready);
 DYTI_WIRE_PAIR(heartbeat);
 DYTI_WIRE_PAIR(switch);
-DYTI_WIRE_PAIR(switch_ready);
 DYTI_WIRE_PAIR(switch_done);
 DYTI_WIRE_PAIR(generate);
 DYTI_WIRE_PAIR(samples);
