@@ -22,7 +22,7 @@
 
 extern char **environ;
 
-#define DYT_RUN_ARGS 64
+#define DYT_RUN_ARGS    64
 #define DYT_RUN_SECONDS 120 /* a run that takes longer hangs */
 
 struct dyt_run {
@@ -52,8 +52,8 @@ static inline struct dyt_process dyt_start_argv(char *const argv[])
     posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&files, pipe_fd[1], 1);
     posix_spawn_file_actions_adddup2(&files, pipe_fd[1], 2);
-    assert_int_equal(0, posix_spawn(&p.pid, argv[0], &files, NULL, argv,
-                                    environ));
+    assert_int_equal(0,
+                     posix_spawn(&p.pid, argv[0], &files, NULL, argv, environ));
     posix_spawn_file_actions_destroy(&files);
     close(pipe_fd[1]);
     p.fd = pipe_fd[0];
@@ -167,13 +167,15 @@ static inline void dyt_assert_exit(int want, const struct dyt_run *run,
                                    const char *file, int line)
 {
     if (run->code != want) {
-        print_error("%s:%d: exit code %d (signal %d), want %d; it printed:\n%s\n",
-                    file, line, run->code, run->signal, want, run->out);
+        print_error(
+            "%s:%d: exit code %d (signal %d), want %d; it printed:\n%s\n", file,
+            line, run->code, run->signal, want, run->out);
         _fail(file, line);
     }
 }
 
-#define assert_says(part, run) dyt_assert_says((part), &(run), __FILE__, __LINE__)
+#define assert_says(part, run)                                                 \
+    dyt_assert_says((part), &(run), __FILE__, __LINE__)
 static inline void dyt_assert_says(const char *part, const struct dyt_run *run,
                                    const char *file, int line)
 {

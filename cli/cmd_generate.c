@@ -1,0 +1,467 @@
+/* dynatrain generate MODEL PROMPT… */
+#include "base/json_out.h"
+#include "cli/backends.h"
+#include "cli/commands.h"
+#include "cli/exit.h"
+#include "cli/load_job.h"
+#include "cli/read_all.h"
+#include "cli/solo.h"
+#include "format/chat_template.h"
+#include "format/data_jsonl.h"
+#include "format/tokenizer.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define STOPS_MAX     16u
+#define SEQUENCES_MAX 64u
+
+struct arguments {
+    char **word;
+    int words;
+    bool chat, json;
+    const char *system, *jsonl, *template_name;
+    struct dyti_sampling sampling;
+    char *stop[STOPS_MAX];
+    uint32_t samples, threads;
+    uint64_t seed;
+    enum dyti_dtype dtype;
+};
+
+enum { KEY_TOP_K = 256, KEY_TOP_P, KEY_MIN_P, KEY_IGNORE_EOS, KEY_TEMPLATE };
+
+static const struct argp_option options[] = {
+    {"chat", 'c', NULL, 0,
+     "The prompt is a user's message: use the model's "
+     "chat template",
+     0},
+    {"system", 'S', "TEXT", 0, "With --chat: a system message before it", 0},
+    {"chat-template", KEY_TEMPLATE, "NAME", 0,
+     "With --chat: this template in place of the model's own", 0},
+    {"jsonl", 'l', "FILE", 0,
+     "Prompts from rows with `prompt` or `messages` (- : standard input)", 0},
+    {"tokens", 'n', "N", 0, "At most N tokens (default 128)", 0},
+    {"temperature", 't', "T", 0, "0: the most likely token (default 0)", 0},
+    {"top-k", KEY_TOP_K, "K", 0, "Only the K most likely tokens", 0},
+    {"top-p", KEY_TOP_P, "P", 0, "Only the most likely tokens that make up P",
+     0},
+    {"min-p", KEY_MIN_P, "P", 0,
+     "Only tokens at least P times as likely as the best", 0},
+    {"ignore-eos", KEY_IGNORE_EOS, NULL, 0, "Do not end at an EOS token", 0},
+    {"stop", 'x', "TEXT", 0, "End when this text appears; may be given often",
+     0},
+    {"samples", 'k', "N", 0, "N answers to each prompt (default 1)", 0},
+    {"seed", 's', "N", 0, "Of the random numbers (default 1)", 0},
+    {"dtype", 'd', "f32|bf16", 0, "Of weights and KV cache (default f32)", 0},
+    {"threads", 'j', "N", 0, "Default: all cores", 0},
+    {"json", 'J', NULL, 0, "One JSON object an answer", 0},
+    {0},
+};
+
+static double real(struct argp_state *state, const char *name, const char *arg,
+                   double low, double high)
+{
+    char *end;
+    double x;
+
+    errno = 0;
+    x = strtod(arg, &end);
+    if (errno != 0 || end == arg || *end != '\0' || !(x >= low && x <= high)) {
+        argp_error(state, "%s is a number from %g to %g, not \"%s\"", name, low,
+                   high, arg);
+    }
+    return x;
+}
+
+static uint32_t count(struct argp_state *state, const char *name,
+                      const char *arg, uint32_t low)
+{
+    char *end;
+    unsigned long x;
+
+    errno = 0;
+    x = strtoul(arg, &end, 10);
+    if (errno != 0 || *arg == '-' || end == arg || *end != '\0' || x < low ||
+        x > 1000000) {
+        argp_error(state, "%s is a whole number from %u to 1000000, not \"%s\"",
+                   name, low, arg);
+    }
+    return (uint32_t)x;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct arguments *a = state->input;
+    struct dyti_sampling *s = &a->sampling;
+
+    switch (key) {
+    case 'c':
+        a->chat = true;
+        return 0;
+    case 'S':
+        a->system = arg;
+        a->chat = true;
+        return 0;
+    case KEY_TEMPLATE:
+        a->template_name = arg;
+        a->chat = true;
+        return 0;
+    case 'l':
+        a->jsonl = arg;
+        return 0;
+    case 'n':
+        s->max_response_tokens = count(state, "--tokens", arg, 1);
+        return 0;
+    case 't':
+        s->temperature = real(state, "--temperature", arg, 0.0, 100.0);
+        return 0;
+    case KEY_TOP_K:
+        s->top_k = count(state, "--top-k", arg, 0);
+        return 0;
+    case KEY_TOP_P:
+        s->top_p = real(state, "--top-p", arg, 1e-9, 1.0);
+        return 0;
+    case KEY_MIN_P:
+        s->min_p = real(state, "--min-p", arg, 0.0, 0.999999);
+        return 0;
+    case KEY_IGNORE_EOS:
+        s->ignore_eos = true;
+        return 0;
+    case 'x':
+        if (s->stop_count == STOPS_MAX || *arg == '\0') {
+            argp_error(state, "at most %u --stop, none of them empty",
+                       STOPS_MAX);
+        }
+        a->stop[s->stop_count++] = arg;
+        return 0;
+    case 'k':
+        a->samples = count(state, "--samples", arg, 1);
+        return 0;
+    case 's':
+        a->seed = count(state, "--seed", arg, 0);
+        return 0;
+    case 'd':
+        if (strcmp(arg, "f32") != 0 && strcmp(arg, "bf16") != 0) {
+            argp_error(state, "--dtype is f32 or bf16, not \"%s\"", arg);
+        }
+        a->dtype = strcmp(arg, "bf16") == 0 ? DYTI_BF16 : DYTI_F32;
+        return 0;
+    case 'j':
+        a->threads = count(state, "--threads", arg, 1);
+        return 0;
+    case 'J':
+        a->json = true;
+        return 0;
+    case ARGP_KEY_ARGS:
+        a->word = state->argv + state->next;
+        a->words = state->argc - state->next;
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(state, "which model?");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp argp = {
+    options,
+    parse,
+    "MODEL [PROMPT...]",
+    "Generates text.  Prompts come from the command line, from --jsonl, or, "
+    "without either, from standard input as one text.\v"
+    "Examples:\n"
+    "  dynatrain generate --chat smollm2-135m-instruct \"What is the capital "
+    "of "
+    "France?\"\n"
+    "  echo -n \"Once upon a time\" | dynatrain generate -t 0.8 -n 64 "
+    "smollm2-135m-instruct\n"
+    "  dynatrain generate build/models/tiny \"dbca>\" -n 4\n",
+    NULL,
+    NULL,
+    NULL};
+
+/* ---- prompts ------------------------------------------------------------- */
+
+struct prompts {
+    struct dyti_tokenizer tokenizer;
+    struct dyti_chat_template *chat;
+    struct dyti_prompt *prompt; /* [count] */
+    char **text;                /* [count] as given */
+    uint32_t count;
+};
+
+static enum dyt_status add_text(struct prompts *p, const char *shown,
+                                const char *text, bool special)
+{
+    size_t n = p->count + 1u, ids = 0;
+    struct dyti_prompt *prompt = realloc(p->prompt, n * sizeof(*prompt));
+    char **texts = realloc(p->text, n * sizeof(*texts));
+    enum dyt_status st;
+
+    p->prompt = prompt != NULL ? prompt : p->prompt;
+    p->text = texts != NULL ? texts : p->text;
+    if (prompt == NULL || texts == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%zu prompts", n);
+    }
+    prompt[p->count] = (struct dyti_prompt){.id = p->count, .row = p->count};
+    st = p->tokenizer.ops->encode(p->tokenizer.self, text, strlen(text),
+                                  special, &prompt[p->count].ids, &ids);
+    if (st != DYT_OK) {
+        return st;
+    }
+    prompt[p->count].id_count = (uint32_t)ids;
+    texts[p->count] = strdup(shown);
+    p->count++;
+    return texts[p->count - 1] != NULL ? DYT_OK
+                                       : DYTI_FAIL(DYT_ERR_NOMEM, "a prompt");
+}
+
+static enum dyt_status add_prompt(struct prompts *p, const struct arguments *a,
+                                  const char *text)
+{
+    struct dyti_chat_message message[2] = {
+        {.role = "system", .content = a->system},
+        {.role = "user", .content = text}};
+    size_t skip = a->system == NULL ? 1 : 0;
+    char *rendered = NULL;
+    enum dyt_status st;
+
+    if (p->chat == NULL) {
+        return add_text(p, text, text, true);
+    }
+    st = dyti_chat_template_render(p->chat, message + skip, 2 - skip, true,
+                                   &rendered);
+    st = st != DYT_OK ? st : add_text(p, text, rendered, false);
+    free(rendered);
+    return st;
+}
+
+static enum dyt_status add_row(struct prompts *p, const struct arguments *a,
+                               const struct dyti_data *data, uint64_t row)
+{
+    const char *messages = dyti_data_messages(data, row);
+    char *text = NULL;
+    enum dyt_status st;
+
+    if (messages != NULL) {
+        if (p->chat == NULL) {
+            return DYTI_FAIL(DYT_ERR_INVALID,
+                             "row %llu holds `messages`: add --chat",
+                             (unsigned long long)row + 1);
+        }
+        st = dyti_chat_template_render_json(p->chat, messages, &text);
+        st = st != DYT_OK ? st : add_text(p, messages, text, false);
+    } else {
+        st = dyti_data_prompt_text(data, row, "", &text);
+        st = st != DYT_OK ? st : add_prompt(p, a, text);
+    }
+    free(text);
+    return st;
+}
+
+static enum dyt_status add_jsonl(struct prompts *p, const struct arguments *a)
+{
+    struct dyti_data *data = NULL;
+    char *text = NULL;
+    size_t bytes;
+    enum dyt_status st;
+
+    if (strcmp(a->jsonl, "-") == 0) {
+        st = dyti_read_all(stdin, "standard input", &text, &bytes);
+        st = st != DYT_OK
+                 ? st
+                 : dyti_data_parse("standard input", text, bytes, &data);
+    } else {
+        st = dyti_data_open(a->jsonl, &data);
+    }
+    free(text);
+    for (uint64_t row = 0;
+         st == DYT_OK && data != NULL && row < dyti_data_rows(data); row++) {
+        st = add_row(p, a, data, row);
+    }
+    dyti_data_close(data);
+    return st;
+}
+
+static enum dyt_status gather(struct prompts *p, const struct arguments *a,
+                              const char *dir)
+{
+    char *text = NULL;
+    size_t bytes;
+    enum dyt_status st = dyti_tokenizer_open(dir, &p->tokenizer);
+
+    if (st == DYT_OK && a->chat) {
+        st = dyti_chat_template_open(
+            dir, a->template_name != NULL ? a->template_name : "auto",
+            &p->chat);
+    }
+    if (st == DYT_OK && a->jsonl != NULL) {
+        st = add_jsonl(p, a);
+    }
+    for (int i = 1; st == DYT_OK && i < a->words; i++) {
+        st = add_prompt(p, a, a->word[i]);
+    }
+    if (st == DYT_OK && p->count == 0) {
+        st = dyti_read_all(stdin, "standard input", &text, &bytes);
+        st = st != DYT_OK ? st : add_prompt(p, a, text);
+        free(text);
+    }
+    return st;
+}
+
+static void prompts_fini(struct prompts *p)
+{
+    for (uint32_t i = 0; i < p->count; i++) {
+        dyti_prompt_fini(&p->prompt[i]);
+        free(p->text[i]);
+    }
+    free(p->prompt);
+    free(p->text);
+    dyti_chat_template_close(p->chat);
+    dyti_tokenizer_close(&p->tokenizer);
+}
+
+/* ---- answers ------------------------------------------------------------- */
+
+static enum dyt_status print_json(const struct prompts *p,
+                                  const struct dyti_sample *s, const char *text)
+{
+    struct dyti_json j;
+    const char *line;
+    size_t bytes;
+    enum dyt_status st;
+
+    dyti_json_init(&j, 0);
+    dyti_json_begin_object(&j, NULL);
+    dyti_json_text(&j, "prompt", p->text[s->prompt]);
+    dyti_json_u64(&j, "sample", s->index);
+    dyti_json_text(&j, "text", text);
+    dyti_json_text(&j, "finish_reason", dyti_finish_name(s->finish));
+    dyti_json_begin_array(&j, "ids");
+    for (uint32_t i = 0; i < s->count; i++) {
+        dyti_json_i64(&j, NULL, s->ids[i]);
+    }
+    dyti_json_end(&j);
+    dyti_json_begin_array(&j, "logprobs");
+    for (uint32_t i = 0; i < s->count; i++) {
+        dyti_json_f64(&j, NULL, (double)s->raw[i]);
+    }
+    dyti_json_end(&j);
+    dyti_json_end(&j);
+    st = dyti_json_finish(&j, &line, &bytes);
+    if (st == DYT_OK) {
+        fwrite(line, 1, bytes, stdout);
+    }
+    dyti_json_release(&j);
+    return st;
+}
+
+static enum dyt_status print_samples(const struct prompts *p,
+                                     const struct arguments *a,
+                                     const struct dyti_sample *sample,
+                                     uint32_t n)
+{
+    enum dyt_status st = DYT_OK;
+
+    for (uint32_t i = 0; st == DYT_OK && i < n; i++) {
+        char *text = NULL;
+        size_t bytes;
+
+        st = p->tokenizer.ops->decode(p->tokenizer.self, sample[i].ids,
+                                      sample[i].count, true, &text, &bytes);
+        if (st == DYT_OK && a->json) {
+            st = print_json(p, &sample[i], text);
+        } else if (st == DYT_OK) {
+            if (n > 1) {
+                printf("%s> %s\n", i > 0 ? "\n" : "",
+                       p->text[sample[i].prompt]);
+            }
+            printf("%s\n", text);
+        }
+        free(text);
+    }
+    return st;
+}
+
+static void progress(void *arg, uint32_t finished, uint32_t total)
+{
+    int64_t *last = arg, now = dyti_now_ns();
+
+    if (now - *last > 2000000000) {
+        *last = now;
+        fprintf(stderr, "%u of %u answers\n", finished, total);
+    }
+}
+
+static enum dyt_status answer(const struct prompts *p,
+                              const struct arguments *a, const char *dir)
+{
+    struct dyti_solo_params params = {.model_dir = dir,
+                                      .dtype = a->dtype,
+                                      .threads = a->threads,
+                                      .tokenizer = &p->tokenizer};
+    uint64_t total = (uint64_t)p->count * a->samples;
+    int64_t start = dyti_now_ns(), last = start;
+    struct dyti_solo solo;
+    struct dyti_sample *sample = NULL;
+    uint32_t longest = 0, n = 0;
+    struct dyti_rollout_stats stats;
+    enum dyt_status st;
+
+    for (uint32_t i = 0; i < p->count; i++) {
+        longest =
+            p->prompt[i].id_count > longest ? p->prompt[i].id_count : longest;
+    }
+    params.positions = longest + a->sampling.max_response_tokens;
+    params.sequences = total < SEQUENCES_MAX ? (uint32_t)total : SEQUENCES_MAX;
+    st = dyti_solo_open(&params, &solo);
+    if (st != DYT_OK) {
+        return st;
+    }
+    {
+        struct dyti_rollout_request q = {.prompt = p->prompt,
+                                         .prompt_count = p->count,
+                                         .samples_per_prompt = a->samples,
+                                         .sampling = &a->sampling,
+                                         .eos = solo.generation.eos,
+                                         .eos_count = solo.generation.eos_count,
+                                         .seed = a->seed,
+                                         .progress = progress,
+                                         .arg = &last};
+
+        st = dyti_rollout_generate(solo.rollout, &q, &sample, &n, &stats);
+    }
+    st = st != DYT_OK ? st : print_samples(p, a, sample, n);
+    for (uint32_t i = 0; i < n; i++) {
+        dyti_sample_fini(&sample[i]);
+    }
+    free(sample);
+    dyti_solo_close(&solo);
+    return st;
+}
+
+int dyti_cmd_generate(int argc, char **argv)
+{
+    struct arguments a = {
+        .samples = 1,
+        .seed = 1,
+        .dtype = DYTI_F32,
+        .sampling = {.top_p = 1.0, .max_response_tokens = 128}};
+    struct prompts p = {0};
+    char *dir = NULL;
+    enum dyt_status st;
+
+    argp_err_exit_status = DYTI_EXIT_CALLER;
+    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    a.sampling.stop = a.stop;
+    st = dyti_find_model(a.word[0], &dir);
+    st = st != DYT_OK ? st : gather(&p, &a, dir);
+    st = st != DYT_OK ? st : answer(&p, &a, dir);
+    prompts_fini(&p);
+    free(dir);
+    return st == DYT_OK ? DYTI_EXIT_OK : dyti_exit_fail("generate", st);
+}

@@ -1,0 +1,115 @@
+/* dynatrain run JOB.toml */
+#include "cli/assemble.h"
+#include "cli/commands.h"
+#include "cli/dry_run.h"
+#include "cli/exit.h"
+#include "cli/load_job.h"
+#include "cli/manager.h"
+
+#include <argp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SETS_MAX 256u
+
+struct arguments {
+    const char *job;
+    const char *set[SETS_MAX];
+    size_t set_count;
+    bool resume, dry_run;
+};
+
+static const struct argp_option options[] = {
+    {"set", 's', "KEY=VALUE", 0,
+     "Set an option of the job, as if it stood in the file; phase.NAME.key "
+     "addresses a phase.  May be given often",
+     0},
+    {"resume", 'r', NULL, 0,
+     "Go on from the newest whole checkpoint of this job (also into another "
+     "layout)",
+     0},
+    {"dry-run", 'n', NULL, 0,
+     "Print the resolved job, the layouts, which memory holds what in each "
+     "phase and what a switch costs; allocate nothing",
+     0},
+    {"options", 'o', NULL, 0, "List every option of a job file", 0},
+    {0},
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct arguments *a = state->input;
+
+    switch (key) {
+    case 's':
+        if (a->set_count == SETS_MAX) {
+            argp_error(state, "more than %u --set", SETS_MAX);
+        }
+        a->set[a->set_count++] = arg;
+        return 0;
+    case 'r':
+        a->resume = true;
+        return 0;
+    case 'n':
+        a->dry_run = true;
+        return 0;
+    case 'o':
+        dyti_job_write_help(stdout);
+        exit(DYTI_EXIT_OK);
+    case ARGP_KEY_ARG:
+        if (a->job != NULL) {
+            argp_error(state, "one job file at a time: \"%s\" and \"%s\"",
+                       a->job, arg);
+        }
+        a->job = arg;
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(state, "which job file?");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp argp = {
+    options,
+    parse,
+    "JOB.toml",
+    "Runs the RLHF loop of a job file: rollout, score, switch, train, switch, "
+    "repeat.\v"
+    "Examples:\n"
+    "  dynatrain run configs/quickstart/job.toml\n"
+    "  dynatrain run job.toml --set seed=2 --set phase.train.layout.zero=0\n"
+    "  dynatrain run job.toml --dry-run\n"
+    "  dynatrain run job.toml --resume\n\n"
+    "Writes metrics.jsonl, completions.jsonl, summary.json and checkpoints "
+    "under runs/NAME/.  Ctrl-C finishes the step, saves and says how to go on; "
+    "a second one stops at once.\n"
+    "Options of a job file are explained in docs/config.md.",
+    NULL,
+    NULL,
+    NULL};
+
+int dyti_cmd_run(int argc, char **argv)
+{
+    struct arguments a = {0};
+    struct dyti_loaded_job loaded;
+    enum dyt_status st;
+    int code;
+
+    argp_err_exit_status = DYTI_EXIT_CALLER;
+    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    st = dyti_loaded_job_open(a.job, a.set, a.set_count, &loaded);
+    if (st != DYT_OK) {
+        return dyti_exit_fail("run", st);
+    }
+    if (a.dry_run) {
+        st = dyti_dry_run(&loaded, stdout);
+        code = st == DYT_OK ? DYTI_EXIT_OK : dyti_exit_fail("run", st);
+    } else {
+        code = dyti_manager_run(&loaded.job, &loaded.assembly, loaded.model_dir,
+                                a.resume);
+    }
+    dyti_loaded_job_close(&loaded);
+    return code;
+}

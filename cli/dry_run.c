@@ -1,0 +1,169 @@
+#include "cli/dry_run.h"
+
+#include "explain/explain.h"
+#include "plan/plan.h"
+#include "sched/sched.h"
+
+#include <stdlib.h>
+
+struct direction {
+    const char *name, *key;
+    enum dyti_arena_slot from, to;
+};
+
+static const struct direction directions[] = {
+    {"train -> rollout", "to_rollout", DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT},
+    {"rollout -> train", "to_train", DYTI_ARENA_ROLLOUT, DYTI_ARENA_TRAIN},
+};
+
+static enum dyt_status plan_of(const struct dyti_assembly *a,
+                               const struct direction *d,
+                               struct dyti_plan **out_plan)
+{
+    struct dyti_plan_inputs inputs;
+    enum dyt_status st =
+        dyti_plan_inputs_init(a->layout[d->from], d->from, a->layout[d->to],
+                              d->to, DYTI_PLAN_KINDS_STATE, &inputs);
+
+    st = st != DYT_OK ? st : dyti_plan_build(&inputs, out_plan);
+    if (st != DYT_OK) {
+        DYTI_NOTE("planning the switch %s", d->name);
+    }
+    return st;
+}
+
+/* Each rank's steps of one switch. */
+static enum dyt_status show_schedules(const struct dyti_assembly *a,
+                                      const struct direction *d, bool steps,
+                                      FILE *out, struct dyti_json *json)
+{
+    const struct dyti_schedule_options options = {.side = DYTI_SIDE_PULL};
+    enum dyt_status st = DYT_OK;
+
+    for (uint32_t r = 0; st == DYT_OK && r < a->world_size; r++) {
+        struct dyti_plan_inputs inputs;
+        struct dyti_plan *plan = NULL;
+        struct dyti_schedule *schedule = NULL;
+
+        st =
+            dyti_plan_inputs_init(a->layout[d->from], d->from, a->layout[d->to],
+                                  d->to, DYTI_PLAN_KINDS_STATE, &inputs);
+        st = st != DYT_OK ? st : dyti_plan_build_rank(&inputs, r, &plan);
+        st = st != DYT_OK ? st
+                          : dyti_schedule_build(plan, r, &options, &schedule);
+        if (st == DYT_OK && out != NULL) {
+            st = dyti_explain_schedule(schedule, steps, out);
+        } else if (st == DYT_OK) {
+            dyti_explain_schedule_json(schedule, steps, json, NULL);
+        }
+        dyti_schedule_destroy(schedule);
+        dyti_plan_destroy(plan);
+    }
+    return st;
+}
+
+static void work_bytes(const struct dyti_assembly *a, uint64_t *out)
+{
+    for (uint32_t r = 0; r < a->world_size; r++) {
+        out[r] = a->map[r].work_bytes;
+    }
+}
+
+static enum dyt_status show_arenas(const struct dyti_assembly *a, FILE *out,
+                                   struct dyti_json *json)
+{
+    const struct dyti_layout *layout[DYTI_ARENA_SLOT_COUNT];
+    uint64_t *work = calloc(a->world_size, sizeof(*work));
+    enum dyt_status st;
+
+    if (work == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%u ranks", a->world_size);
+    }
+    for (int s = 0; s < DYTI_ARENA_SLOT_COUNT; s++) {
+        layout[s] = a->layout[s];
+    }
+    work_bytes(a, work);
+    st = out != NULL ? dyti_explain_arenas(layout, work, out)
+                     : dyti_explain_arenas_json(layout, work, json, "memory");
+    free(work);
+    return st;
+}
+
+enum dyt_status dyti_show_plans(const struct dyti_loaded_job *loaded,
+                                const struct dyti_plan_show *show, FILE *out)
+{
+    const struct dyti_assembly *a = &loaded->assembly;
+    enum dyt_status st = show_arenas(a, out, NULL);
+
+    for (size_t i = 0; st == DYT_OK && i < 2; i++) {
+        struct dyti_plan *plan = NULL;
+
+        fprintf(out, "\nswitch %s\n", directions[i].name);
+        st = plan_of(a, &directions[i], &plan);
+        st = st != DYT_OK ? st : dyti_explain_plan(plan, show->transfers, out);
+        dyti_plan_destroy(plan);
+        if (st == DYT_OK && show->steps) {
+            st = show_schedules(a, &directions[i], true, out, NULL);
+        }
+    }
+    return st;
+}
+
+enum dyt_status dyti_show_plans_json(const struct dyti_loaded_job *loaded,
+                                     const struct dyti_plan_show *show,
+                                     FILE *out)
+{
+    const struct dyti_assembly *a = &loaded->assembly;
+    struct dyti_json json;
+    const char *text;
+    size_t bytes;
+    enum dyt_status st;
+
+    dyti_json_init(&json, 2);
+    dyti_json_begin_object(&json, NULL);
+    dyti_json_text(&json, "job", loaded->job.name);
+    dyti_explain_layout_json(a->layout[DYTI_ARENA_ROLLOUT], false, &json,
+                             "rollout");
+    dyti_explain_layout_json(a->layout[DYTI_ARENA_TRAIN], false, &json,
+                             "train");
+    st = show_arenas(a, NULL, &json);
+    for (size_t i = 0; st == DYT_OK && i < 2; i++) {
+        struct dyti_plan *plan = NULL;
+
+        st = plan_of(a, &directions[i], &plan);
+        if (st == DYT_OK) {
+            dyti_explain_plan_json(plan, show->transfers, &json,
+                                   directions[i].key);
+        }
+        dyti_plan_destroy(plan);
+    }
+    dyti_json_end(&json);
+    st = st != DYT_OK ? st : dyti_json_finish(&json, &text, &bytes);
+    if (st == DYT_OK && fwrite(text, 1, bytes, out) != bytes) {
+        st = DYTI_FAIL(DYT_ERR_IO, "cannot write the plan");
+    }
+    dyti_json_release(&json);
+    return st;
+}
+
+enum dyt_status dyti_dry_run(const struct dyti_loaded_job *loaded, FILE *out)
+{
+    const struct dyti_plan_show show = {0};
+    char *text = NULL;
+    enum dyt_status st = dyti_job_text(&loaded->job, &text);
+
+    if (st != DYT_OK) {
+        return st;
+    }
+    fprintf(out, "# the job, resolved\n%s\n", text);
+    free(text);
+    st = dyti_explain_model(loaded->assembly.model, out);
+    for (int s = 0; st == DYT_OK && s < DYTI_ARENA_SLOT_COUNT; s++) {
+        if (loaded->assembly.layout[s] != NULL) {
+            fprintf(out, "\n");
+            st = dyti_explain_layout(loaded->assembly.layout[s], false, out);
+        }
+    }
+    fprintf(out, "\n");
+    return st != DYT_OK ? st : dyti_show_plans(loaded, &show, out);
+}

@@ -1,0 +1,42 @@
+#include "cli/load_job.h"
+
+#include "base/env.h"
+#include "format/hf_config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum dyt_status dyti_find_model(const char *model, char **out_dir)
+{
+    char cache[4096];
+    bool has_cache = dyti_env_cache_dir(cache, sizeof(cache)) == DYT_OK;
+
+    return dyti_model_path(model, has_cache ? cache : NULL, out_dir);
+}
+
+enum dyt_status dyti_loaded_job_open(const char *path, const char *const *set,
+                                     size_t set_count,
+                                     struct dyti_loaded_job *out)
+{
+    struct dyti_arch arch;
+    enum dyt_status st;
+
+    memset(out, 0, sizeof(*out));
+    st = dyti_job_load(path, set, set_count, &out->job);
+    st = st != DYT_OK ? st : dyti_find_model(out->job.model, &out->model_dir);
+    st = st != DYT_OK ? st : dyti_hf_config_read(out->model_dir, &arch);
+    st = st != DYT_OK ? st
+                      : dyti_assembly_build(&out->job, &arch, &out->assembly);
+    if (st != DYT_OK) {
+        dyti_loaded_job_close(out);
+    }
+    return st;
+}
+
+void dyti_loaded_job_close(struct dyti_loaded_job *loaded)
+{
+    dyti_assembly_fini(&loaded->assembly);
+    dyti_job_fini(&loaded->job);
+    free(loaded->model_dir);
+    memset(loaded, 0, sizeof(*loaded));
+}

@@ -1,0 +1,83 @@
+/* dynatrain: which subcommand? */
+#include "base/env.h"
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/exit.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *help; /* NULL: not for people */
+} command[] = {
+    {"run", dyti_cmd_run, "the RLHF loop of a job file"},
+    {"plan", dyti_cmd_plan, "what a job's switches cost, before they are paid"},
+    {"generate", dyti_cmd_generate, "text from a model"},
+    {"model", dyti_cmd_model, "make a model, or say what one is"},
+    {"tokenize", dyti_cmd_tokenize, "text to token ids, and back"},
+    {"doctor", dyti_cmd_doctor,
+     "what this machine has, and what to do about it"},
+    {"env", dyti_cmd_env, "settings from the environment"},
+    {"worker", dyti_cmd_worker, NULL},
+};
+
+#define COMMAND_COUNT (sizeof(command) / sizeof(command[0]))
+
+static void usage(FILE *to)
+{
+    fprintf(to, "Usage: dynatrain COMMAND [ARGUMENT...]\n\n"
+                "Trains a language model by reinforcement: generate in one "
+                "layout, score, hot-switch,\ntrain in another, hot-switch "
+                "back, repeat.\n\nCommands:\n");
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        if (command[i].help != NULL) {
+            fprintf(to, "  %-9s %s\n", command[i].name, command[i].help);
+        }
+    }
+    fprintf(
+        to,
+        "\nExamples:\n"
+        "  dynatrain model init --preset tiny --out build/models/tiny\n"
+        "  dynatrain run configs/quickstart/job.toml\n"
+        "  dynatrain plan configs/smollm2/job.toml\n"
+        "  dynatrain generate --chat smollm2-135m-instruct \"What is the "
+        "capital of France?\"\n\n"
+        "`dynatrain COMMAND --help` teaches a command.  Exit codes: 0 done, "
+        "1 the run failed,\n2 something given is wrong, 3 device, 4 a rank "
+        "died or hung, 130 stopped on request.\n");
+}
+
+int main(int argc, char **argv)
+{
+    const char *unknown = dyti_env_unknown();
+
+    dyti_log_configure(dyti_env_text(DYTI_ENV_LOG),
+                       dyti_env_text(DYTI_ENV_LOG_AREA));
+    if (argc < 2 || strcmp(argv[1], "--help") == 0 ||
+        strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        usage(argc < 2 ? stderr : stdout);
+        return argc < 2 ? DYTI_EXIT_CALLER : DYTI_EXIT_OK;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("dynatrain " DYTI_VERSION "\n");
+        return DYTI_EXIT_OK;
+    }
+    if (unknown != NULL) {
+        fprintf(stderr,
+                "dynatrain: warning: %s is set and means nothing; `dynatrain "
+                "env` lists what does\n",
+                unknown);
+    }
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        if (strcmp(argv[1], command[i].name) == 0) {
+            return command[i].run(argc - 1, argv + 1);
+        }
+    }
+    fprintf(stderr,
+            "dynatrain: there is no command \"%s\"; `dynatrain --help` lists "
+            "them\n",
+            argv[1]);
+    return DYTI_EXIT_CALLER;
+}

@@ -1,0 +1,474 @@
+/* Prompts out, scored samples in. */
+#include "cli/backends.h"
+#include "cli/manager.h"
+
+#include "base/array.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void dyti_scored_fini(struct dyti_scored *s)
+{
+    for (uint32_t i = 0; s->text != NULL && i < s->batch.sample_count; i++) {
+        free(s->text[i]);
+    }
+    free(s->text);
+    dyti_batch_fini(&s->batch);
+    dyti_score_report_fini(&s->report);
+    memset(s, 0, sizeof(*s));
+}
+
+/* ---- prompts ------------------------------------------------------------- */
+
+/* The row's text, through the chat template where there is one. */
+static enum dyt_status row_text(struct dyti_manager *m,
+                                const struct dyti_data *data, uint64_t row,
+                                char **out_text)
+{
+    const char *messages = dyti_data_messages(data, row);
+    char *text = NULL;
+    enum dyt_status st;
+
+    if (messages != NULL && m->job->data.prompt[0] == '\0') {
+        if (m->chat == NULL) {
+            return DYTI_FAIL(
+                DYT_ERR_CONFIG,
+                "row %llu holds `messages`, and data.chat_template "
+                "is \"none\": name a template",
+                (unsigned long long)row + 1);
+        }
+        return dyti_chat_template_render_json(m->chat, messages, out_text);
+    }
+    st = dyti_data_prompt_text(data, row, m->job->data.prompt, &text);
+    if (st != DYT_OK || m->chat == NULL) {
+        *out_text = text;
+        return st;
+    }
+    {
+        struct dyti_chat_message one = {.role = "user", .content = text};
+
+        st = dyti_chat_template_render(m->chat, &one, 1, true, out_text);
+    }
+    free(text);
+    return st;
+}
+
+/* Too long: dropped, refused or cut, as data.overlong_prompt says. */
+static enum dyt_status fit_prompt(struct dyti_manager *m, uint64_t row,
+                                  struct dyti_prompt *p, bool *out_dropped)
+{
+    uint32_t most = m->job->data.max_prompt_tokens;
+
+    *out_dropped = false;
+    if (p->id_count <= most) {
+        return DYT_OK;
+    }
+    m->overlong_prompts++;
+    switch (m->job->data.overlong_prompt) {
+    case DYTI_PROMPT_DROP:
+        *out_dropped = true;
+        return DYT_OK;
+    case DYTI_PROMPT_TRUNCATE_LEFT:
+        memmove(p->ids, p->ids + (p->id_count - most), most * sizeof(*p->ids));
+        p->id_count = most;
+        return DYT_OK;
+    default:
+        return DYTI_FAIL(
+            DYT_ERR_CONFIG,
+            "the prompt of row %llu has %u tokens and "
+            "data.max_prompt_tokens is %u: raise it, or set "
+            "data.overlong_prompt to \"drop\" or \"truncate_left\"",
+            (unsigned long long)row + 1, p->id_count, most);
+    }
+}
+
+enum dyt_status dyti_manager_prompt(struct dyti_manager *m,
+                                    const struct dyti_data *data, uint64_t row,
+                                    struct dyti_prompt *out_prompt,
+                                    bool *out_dropped)
+{
+    struct dyti_prompt p = {.row = row};
+    size_t count = 0;
+    char *text = NULL;
+    enum dyt_status st = row_text(m, data, row, &text);
+
+    if (st == DYT_OK) {
+        /* A chat template writes its special tokens itself. */
+        st = m->tokenizer.ops->encode(m->tokenizer.self, text, strlen(text),
+                                      m->chat == NULL, &p.ids, &count);
+    }
+    free(text);
+    if (st == DYT_OK && (count == 0 || count > UINT32_MAX)) {
+        st = DYTI_FAIL(DYT_ERR_CONFIG, "the prompt of row %llu is empty",
+                       (unsigned long long)row + 1);
+    }
+    if (st == DYT_OK) {
+        p.id_count = (uint32_t)count;
+        st = fit_prompt(m, row, &p, out_dropped);
+    }
+    if (st != DYT_OK || *out_dropped) {
+        dyti_prompt_fini(&p);
+    }
+    *out_prompt = p;
+    return st;
+}
+
+/* The next `count` prompts of the training data. */
+static enum dyt_status next_prompts(struct dyti_manager *m, uint32_t count,
+                                    struct dyti_msg_generate *order)
+{
+    uint64_t rows = dyti_data_rows(m->train), skipped = 0;
+
+    order->prompt = calloc(count, sizeof(*order->prompt));
+    if (order->prompt == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%u prompts", count);
+    }
+    while (order->prompt_count < count) {
+        struct dyti_prompt *p = &order->prompt[order->prompt_count];
+        uint64_t row;
+        bool dropped = false;
+        enum dyt_status st;
+
+        dyti_data_next(rows, m->job->seed, m->job->data.shuffle, &m->cursor, 1,
+                       &row);
+        st = dyti_manager_prompt(m, m->train, row, p, &dropped);
+        if (st != DYT_OK) {
+            return st;
+        }
+        if (dropped) {
+            if (++skipped >= rows) {
+                return DYTI_FAIL(DYT_ERR_CONFIG,
+                                 "every prompt is longer than "
+                                 "data.max_prompt_tokens (%u): raise it",
+                                 m->job->data.max_prompt_tokens);
+            }
+            continue;
+        }
+        p->id = m->next_prompt++;
+        order->prompt_count++;
+    }
+    return DYT_OK;
+}
+
+/* ---- samples ------------------------------------------------------------- */
+
+struct collecting {
+    struct dyti_manager *m;
+    const struct dyti_msg_generate *order;
+    const struct dyti_data *data;
+    struct dyti_score *score;
+    struct dyti_scored *out;
+    size_t sample_cap, text_cap;
+};
+
+static enum dyt_status field_text(void *self, uint64_t row, const char *field,
+                                  char **out_text)
+{
+    return dyti_data_field_text(self, row, field, out_text);
+}
+
+static const char *row_json(void *self, uint64_t row)
+{
+    return dyti_data_row_json(self, row);
+}
+
+/* Borrowed prompts of the samples' groups: what scoring needs to know. */
+static enum dyt_status judge(struct collecting *c, struct dyti_sample *sample,
+                             uint32_t count, char **text)
+{
+    union {
+        const struct dyti_data *in;
+        void *out; /* the rows are only read */
+    } rows = {.in = c->data};
+    struct dyti_score_rows from = {rows.out, field_text, row_json};
+    struct dyti_batch part = {.prompt = c->order->prompt,
+                              .prompt_count = c->order->prompt_count,
+                              .sample = sample,
+                              .sample_count = count};
+    int64_t start = dyti_now_ns();
+    enum dyt_status st = dyti_score_judge(c->score, c->order->step, &from,
+                                          &part, &c->out->report, text);
+
+    c->out->score_ns += dyti_now_ns() - start;
+    return st;
+}
+
+/* Room for `more` samples at the end of what is collected. */
+static enum dyt_status make_room(struct collecting *c, uint32_t more)
+{
+    struct dyti_batch *b = &c->out->batch;
+    size_t need = (size_t)b->sample_count + more;
+    size_t old = c->text_cap;
+    enum dyt_status st = DYTI_GROW(b->sample, c->sample_cap, need);
+
+    st = st != DYT_OK ? st : DYTI_GROW(c->out->text, c->text_cap, need);
+    for (size_t i = old; st == DYT_OK && i < c->text_cap; i++) {
+        c->out->text[i] = NULL;
+    }
+    return st;
+}
+
+/* A replica's samples are judged while others still generate. */
+static enum dyt_status on_samples(void *arg, uint32_t rank,
+                                  const struct dyti_frame *frame)
+{
+    struct collecting *c = arg;
+    struct dyti_scored *out = c->out;
+    struct dyti_msg_samples s;
+    enum dyt_status st = dyti_wire_samples_decode(frame->buffer.bytes,
+                                                  frame->buffer.size_bytes, &s);
+
+    (void)rank;
+    if (st != DYT_OK) {
+        return st;
+    }
+    if (s.first_token_ns > out->first_token_ns) {
+        out->first_token_ns = s.first_token_ns;
+    }
+    if (s.sample_count > 0) {
+        out->sampled += s.sampled;
+        st = make_room(c, s.sample_count);
+        st = st != DYT_OK ? st
+                          : judge(c, s.sample, s.sample_count,
+                                  out->text + out->batch.sample_count);
+    }
+    if (st == DYT_OK && s.sample_count > 0) {
+        memcpy(out->batch.sample + out->batch.sample_count, s.sample,
+               s.sample_count * sizeof(*s.sample));
+        out->batch.sample_count += s.sample_count;
+        s.sample_count = 0; /* moved */
+    }
+    dyti_msg_samples_fini(&s);
+    return st;
+}
+
+static enum dyt_status check_complete(const struct dyti_msg_generate *order,
+                                      const struct dyti_scored *s)
+{
+    uint64_t want = (uint64_t)order->prompt_count * order->samples_per_prompt;
+
+    return s->batch.sample_count == want
+               ? DYT_OK
+               : DYTI_FAIL(DYT_ERR_STATE,
+                           "%u samples came back, %llu were asked for",
+                           s->batch.sample_count, (unsigned long long)want);
+}
+
+/* Sorting moves samples, so their texts must move alike. */
+struct sample_text {
+    struct dyti_sample sample;
+    char *text;
+};
+
+static int by_group(const void *a, const void *b)
+{
+    const struct dyti_sample *x = &((const struct sample_text *)a)->sample;
+    const struct dyti_sample *y = &((const struct sample_text *)b)->sample;
+
+    if (x->prompt != y->prompt) {
+        return x->prompt < y->prompt ? -1 : 1;
+    }
+    return (x->index > y->index) - (x->index < y->index);
+}
+
+static enum dyt_status order_samples(struct dyti_scored *s)
+{
+    uint32_t n = s->batch.sample_count;
+    struct sample_text *pair = calloc(n + 1u, sizeof(*pair));
+
+    if (pair == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%u samples", n);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        pair[i] = (struct sample_text){s->batch.sample[i], s->text[i]};
+    }
+    if (n > 0) {
+        qsort(pair, n, sizeof(*pair), by_group);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        s->batch.sample[i] = pair[i].sample;
+        s->text[i] = pair[i].text;
+    }
+    free(pair);
+    return dyti_batch_order(&s->batch);
+}
+
+enum dyt_status dyti_manager_generate(struct dyti_manager *m,
+                                      struct dyti_msg_generate *order,
+                                      const struct dyti_data *data,
+                                      struct dyti_score *score,
+                                      struct dyti_scored *out_scored)
+{
+    struct dyti_scored scored = {0};
+    struct collecting c = {m, order, data, score, &scored, 0, 0};
+    struct dyti_envelope e;
+    struct dyti_buffer buffer;
+    int64_t start = dyti_now_ns();
+    double limit = dyti_job_phase(m->job, DYTI_PHASE_ROLLOUT)->deadline;
+    enum dyt_status st = dyti_phase_take(&m->phase, DYTI_EVENT_GENERATE, 0);
+
+    if (st == DYT_OK) {
+        e = dyti_manager_stamp(m, DYTI_MSG_GENERATE);
+        st = dyti_manager_tell(m, dyti_wire_generate_encode(&e, order, &buffer),
+                               &buffer);
+    }
+    st = st != DYT_OK
+             ? st
+             : dyti_manager_collect(m, DYTI_MSG_SAMPLES, limit, on_samples, &c);
+    st = st != DYT_OK ? st : check_complete(order, &scored);
+    if (st == DYT_OK) {
+        scored.batch.prompt = order->prompt;
+        scored.batch.prompt_count = order->prompt_count;
+        order->prompt = NULL;
+        order->prompt_count = 0;
+        st = order_samples(&scored);
+    }
+    scored.generate_ns = dyti_now_ns() - start - scored.score_ns;
+    st = st != DYT_OK ? st : dyti_phase_take(&m->phase, DYTI_EVENT_SCORED, 0);
+    if (st != DYT_OK) {
+        dyti_scored_fini(&scored);
+        return st;
+    }
+    *out_scored = scored;
+    return DYT_OK;
+}
+
+/* ---- the batch of a step --------------------------------------------------
+ */
+
+static bool group_is_flat(const struct dyti_batch *b, uint32_t first,
+                          uint32_t count)
+{
+    for (uint32_t i = 1; i < count; i++) {
+        if (b->sample[first + i].reward != b->sample[first].reward) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Drop groups whose rewards are all equal; what stays keeps its order. */
+static void drop_flat(struct dyti_scored *s, uint32_t per_group)
+{
+    struct dyti_batch *b = &s->batch;
+    uint32_t kept = 0;
+
+    for (uint32_t g = 0; g < b->prompt_count; g++) {
+        bool flat = group_is_flat(b, g * per_group, per_group);
+
+        for (uint32_t i = 0; i < per_group; i++) {
+            uint32_t from = g * per_group + i, to = kept * per_group + i;
+
+            if (flat) {
+                dyti_sample_fini(&b->sample[from]);
+                free(s->text[from]);
+                s->text[from] = NULL;
+            } else if (from != to) {
+                b->sample[to] = b->sample[from];
+                s->text[to] = s->text[from];
+                b->sample[from] = (struct dyti_sample){0};
+                s->text[from] = NULL;
+            }
+        }
+        if (flat) {
+            dyti_prompt_fini(&b->prompt[g]);
+        } else if (kept++ != g) {
+            b->prompt[kept - 1] = b->prompt[g];
+            b->prompt[g] = (struct dyti_prompt){0};
+        }
+    }
+    b->prompt_count = kept;
+    b->sample_count = kept * per_group;
+}
+
+/* Append `more`'s groups, at most up to `limit` groups; the rest is freed. */
+static enum dyt_status join(struct dyti_scored *s, struct dyti_scored *more,
+                            uint32_t limit, uint32_t per_group)
+{
+    uint32_t room = limit - s->batch.prompt_count;
+    uint32_t take =
+        more->batch.prompt_count < room ? more->batch.prompt_count : room;
+    size_t prompts = (size_t)s->batch.prompt_count + take;
+    size_t samples = prompts * per_group;
+    void *grown;
+
+    grown = realloc(s->batch.prompt, (prompts + 1) * sizeof(*s->batch.prompt));
+    if (grown == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%zu prompts", prompts);
+    }
+    s->batch.prompt = grown;
+    grown = realloc(s->batch.sample, (samples + 1) * sizeof(*s->batch.sample));
+    if (grown == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%zu samples", samples);
+    }
+    s->batch.sample = grown;
+    grown = realloc(s->text, (samples + 1) * sizeof(*s->text));
+    if (grown == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%zu texts", samples);
+    }
+    s->text = grown;
+    for (uint32_t g = 0; g < take; g++) {
+        s->batch.prompt[s->batch.prompt_count++] = more->batch.prompt[g];
+        more->batch.prompt[g] = (struct dyti_prompt){0};
+    }
+    for (uint32_t i = 0; i < take * per_group; i++) {
+        s->text[s->batch.sample_count] = more->text[i];
+        s->batch.sample[s->batch.sample_count++] = more->batch.sample[i];
+        more->batch.sample[i] = (struct dyti_sample){0};
+        more->text[i] = NULL;
+    }
+    s->generate_ns += more->generate_ns;
+    s->score_ns += more->score_ns;
+    s->sampled += more->sampled;
+    return DYT_OK;
+}
+
+static enum dyt_status one_batch(struct dyti_manager *m, uint32_t prompts,
+                                 struct dyti_scored *out)
+{
+    struct dyti_msg_generate order = {.step = m->step,
+                                      .samples_per_prompt =
+                                          m->job->algorithm.samples_per_prompt};
+    enum dyt_status st = next_prompts(m, prompts, &order);
+
+    st = st != DYT_OK
+             ? st
+             : dyti_manager_generate(m, &order, m->train, m->score, out);
+    dyti_msg_generate_fini(&order);
+    return st;
+}
+
+enum dyt_status dyti_manager_next_batch(struct dyti_manager *m,
+                                        struct dyti_scored *out_scored)
+{
+    const struct dyti_algorithm *a = &m->job->algorithm;
+    struct dyti_scored scored;
+    enum dyt_status st = one_batch(m, a->prompts_per_step, &scored);
+
+    if (st != DYT_OK) {
+        return st;
+    }
+    if (a->zero_std_groups == DYTI_ZERO_RESAMPLE) {
+        drop_flat(&scored, a->samples_per_prompt);
+        for (uint32_t i = 0; st == DYT_OK && i < a->max_resample_batches &&
+                             scored.batch.prompt_count < a->prompts_per_step;
+             i++) {
+            struct dyti_scored more;
+
+            st = one_batch(m, a->prompts_per_step, &more);
+            if (st == DYT_OK) {
+                drop_flat(&more, a->samples_per_prompt);
+                st = join(&scored, &more, a->prompts_per_step,
+                          a->samples_per_prompt);
+                dyti_scored_fini(&more);
+                scored.resampled++;
+            }
+        }
+    }
+    if (st != DYT_OK) {
+        dyti_scored_fini(&scored);
+        return st;
+    }
+    *out_scored = scored;
+    return DYT_OK;
+}

@@ -1,0 +1,151 @@
+/* One switch as the manager leads it: pause, order, decide, hear from all. */
+#include "cli/backends.h"
+#include "cli/manager.h"
+
+#include <stdatomic.h>
+
+/* How long the manager sleeps on the votes before it looks for deaths. */
+#define GLANCE_NS 5000000
+
+static enum dyt_status pause_all(struct dyti_manager *m)
+{
+    struct dyti_envelope e = dyti_manager_stamp(m, DYTI_MSG_PAUSE);
+    struct dyti_buffer buffer;
+    enum dyt_status st =
+        dyti_manager_tell(m, dyti_wire_empty(&e, &buffer), &buffer);
+
+    return st != DYT_OK ? st
+                        : dyti_manager_collect(m, DYTI_MSG_PAUSED,
+                                               m->job->sw.deadline, NULL, NULL);
+}
+
+static enum dyt_status order_all(struct dyti_manager *m,
+                                 enum dyti_target target)
+{
+    struct dyti_msg_switch order = {m->phase.epoch, target};
+    struct dyti_envelope e = dyti_manager_stamp(m, DYTI_MSG_SWITCH);
+    struct dyti_buffer buffer;
+
+    return dyti_manager_tell(m, dyti_wire_switch_encode(&e, &order, &buffer),
+                             &buffer);
+}
+
+/* Sleep on the votes; commit when all are in, abort when one is lost. */
+static enum dyt_status decide(struct dyti_manager *m)
+{
+    const struct dyti_wait_ops *wait = dyti_backends_host()->wait;
+    int64_t until = dyti_now_ns() + (int64_t)(m->job->sw.deadline * 1e9);
+    enum dyt_status st;
+
+    for (;;) {
+        uint32_t bell = atomic_load(&m->page->vote_bell);
+
+        st = dyti_switch_commit(m->page, wait, m->phase.epoch);
+        if (st != DYT_PENDING) {
+            break;
+        }
+        wait->wait(&m->page->vote_bell, bell, GLANCE_NS);
+        if (dyti_switch_commit(m->page, wait, m->phase.epoch) == DYT_PENDING) {
+            st = dyti_manager_glance(m, 0);
+            if (st == DYT_OK && dyti_now_ns() > until) {
+                st = DYTI_FAIL(
+                    DYT_ERR_TIMEOUT, "switch %llu was not ready within %g s",
+                    (unsigned long long)m->phase.epoch, m->job->sw.deadline);
+            }
+            if (st != DYT_OK) {
+                dyti_switch_abort(m->page, wait, m->phase.epoch);
+                return st;
+            }
+        }
+    }
+    if (st == DYT_ERR_PEER) { /* a rank voted against it: it says why */
+        enum dyt_status why = DYT_OK;
+
+        for (int i = 0; i < 50 && why == DYT_OK; i++) {
+            why = dyti_manager_glance(m, 20);
+        }
+        st = why != DYT_OK ? why : st;
+    }
+    return st;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static enum dyt_status on_done(void *arg, uint32_t rank,
+                               const struct dyti_frame *frame)
+{
+    struct dyti_manager *m = arg;
+    struct dyti_switch_record *r = &m->last_switch;
+    struct dyti_msg_switch_done d;
+    enum dyt_status st = dyti_wire_switch_done_decode(
+        frame->buffer.bytes, frame->buffer.size_bytes, &d);
+
+    if (st != DYT_OK) {
+        return st;
+    }
+    if (!d.committed || d.epoch != m->phase.epoch) {
+        return DYTI_FAIL(
+            DYT_ERR_STATE, "rank %u answers switch %llu, %llu is running", rank,
+            (unsigned long long)d.epoch, (unsigned long long)m->phase.epoch);
+    }
+    r->prepare_ns = larger(r->prepare_ns, d.prepare_ns);
+    r->transfer_ns = larger(r->transfer_ns, d.transfer_ns);
+    r->verify_ns = larger(r->verify_ns, d.verify_ns);
+    r->commit_ns = larger(r->commit_ns, d.commit_ns);
+    r->post_ns = larger(r->post_ns, d.post_ns);
+    r->kept_bytes += d.kept_bytes;
+    r->moved_bytes += d.moved_bytes;
+    r->read_bytes += d.read_bytes;
+    r->written_bytes += d.written_bytes;
+    return DYT_OK;
+}
+
+static enum dyt_status run(struct dyti_manager *m, enum dyti_target target,
+                           int64_t start)
+{
+    enum dyt_status st = pause_all(m);
+
+    m->last_switch.pause_ns = dyti_now_ns() - start;
+    st = st != DYT_OK
+             ? st
+             : dyti_switch_begin(m->page, m->phase.epoch, m->phase.version);
+    st = st != DYT_OK ? st : order_all(m, target);
+    st = st != DYT_OK ? st : decide(m);
+    return st != DYT_OK ? st
+                        : dyti_manager_collect(m, DYTI_MSG_SWITCH_DONE,
+                                               m->job->sw.deadline, on_done, m);
+}
+
+enum dyt_status dyti_manager_switch(struct dyti_manager *m,
+                                    enum dyti_target target)
+{
+    int64_t start = dyti_now_ns();
+    enum dyt_status st = dyti_phase_take(&m->phase, DYTI_EVENT_SWITCH, 0);
+
+    if (st != DYT_OK) {
+        return st;
+    }
+    m->last_switch = (struct dyti_switch_record){0};
+    st = run(m, target, start);
+    if (st != DYT_OK) {
+        const char *old =
+            target == DYTI_TARGET_ROLLOUT ? "training" : "rollout";
+
+        DYTI_NOTE(
+            "switching (epoch %llu, version %llu): the %s layout is whole",
+            (unsigned long long)m->phase.epoch,
+            (unsigned long long)m->phase.version, old);
+        dyti_phase_take(&m->phase, DYTI_EVENT_ABORT, 0);
+        return st;
+    }
+    m->last_switch.total_ns = dyti_now_ns() - start;
+    m->seconds_switch += (double)m->last_switch.total_ns * 1e-9;
+    *(target == DYTI_TARGET_ROLLOUT ? &m->to_rollout : &m->to_train) =
+        m->last_switch;
+    st = dyti_series_add(&m->switch_seconds,
+                         (double)m->last_switch.total_ns * 1e-9);
+    return st != DYT_OK ? st : dyti_phase_take(&m->phase, DYTI_EVENT_COMMIT, 0);
+}

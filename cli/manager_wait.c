@@ -1,0 +1,241 @@
+/* One answer from every rank, or the reason why there is none. */
+#include "cli/backends.h"
+#include "cli/manager.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct dyti_envelope dyti_manager_stamp(struct dyti_manager *m,
+                                        enum dyti_message type)
+{
+    return dyti_control_stamp(m->server, type, m->phase.epoch,
+                              m->phase.version);
+}
+
+enum dyt_status dyti_manager_tell(struct dyti_manager *m, enum dyt_status st,
+                                  struct dyti_buffer *buffer)
+{
+    return st != DYT_OK ? st : dyti_control_send_all(m->server, buffer);
+}
+
+/* All ranks wake up and know who it was. */
+static void wake_all(struct dyti_manager *m, uint32_t rank, enum dyt_status st)
+{
+    if (m->page != NULL) {
+        dyti_control_abort(m->page, dyti_backends_host()->wait, rank, st);
+    }
+}
+
+/* A worker ended that was not told to. */
+static enum dyt_status on_death(struct dyti_manager *m, uint32_t rank)
+{
+    struct dyti_worker_process *w = &m->worker[rank];
+    pid_t pid = w->pid;
+    int how = 0;
+
+    if (waitpid(pid, &how, WNOHANG) == pid) {
+        w->pid = 0;
+    }
+    wake_all(m, rank, DYT_ERR_PEER);
+    if (WIFSIGNALED(how)) {
+        return DYTI_FAIL(DYT_ERR_PEER,
+                         "rank %u (process %d) was killed by signal "
+                         "%d (%s) while %s",
+                         rank, (int)pid, WTERMSIG(how),
+                         strsignal(WTERMSIG(how)),
+                         dyti_phase_state_name(m->phase.state));
+    }
+    return DYTI_FAIL(DYT_ERR_PEER,
+                     "rank %u (process %d) ended with exit code %d while %s",
+                     rank, (int)pid, WEXITSTATUS(how),
+                     dyti_phase_state_name(m->phase.state));
+}
+
+/* First Ctrl-C: the step is finished and saved.  Second: at once. */
+static enum dyt_status on_signal(struct dyti_manager *m)
+{
+    struct signalfd_siginfo info;
+
+    if (read(m->signal_fd, &info, sizeof(info)) != (ssize_t)sizeof(info)) {
+        return DYT_OK;
+    }
+    m->interrupts++;
+    if (m->interrupts == 1 && m->phase.state != DYTI_STATE_START) {
+        fprintf(stderr, "%sstopping after this step (once more: at once)\n",
+                m->tty ? "\n" : "");
+        return DYT_OK;
+    }
+    m->cancelled = true;
+    wake_all(m, 0, DYT_ERR_CANCELLED);
+    return DYTI_FAIL(DYT_ERR_CANCELLED, "stopped on request while %s",
+                     dyti_phase_state_name(m->phase.state));
+}
+
+static enum dyt_status on_error(struct dyti_manager *m,
+                                const struct dyti_frame *frame)
+{
+    struct dyti_msg_error e;
+    char text[1536];
+    enum dyt_status st = dyti_wire_error_decode(frame->buffer.bytes,
+                                                frame->buffer.size_bytes, &e);
+
+    if (st != DYT_OK) {
+        return st;
+    }
+    st = (enum dyt_status)e.status;
+    if (st == DYT_OK || st == DYT_PENDING) {
+        st = DYT_ERR_PEER;
+    }
+    snprintf(text, sizeof(text), "rank %d: %s", frame->envelope.sender, e.text);
+    wake_all(m, (uint32_t)(e.rank >= 0 ? e.rank : frame->envelope.sender), st);
+    dyti_msg_error_fini(&e);
+    return dyti_error_adopt(st, text);
+}
+
+/* Descriptors of one wait: a pidfd per rank, then the signalfd. */
+static size_t descriptors(const struct dyti_manager *m, int *fd)
+{
+    for (uint32_t r = 0; r < m->job->ranks; r++) {
+        fd[r] = m->worker[r].pid != 0 ? m->worker[r].pidfd : -1;
+    }
+    fd[m->job->ranks] = m->signal_fd;
+    return m->job->ranks + 1u;
+}
+
+/* What a dying rank last said explains more than that it is dead. */
+static enum dyt_status last_words(struct dyti_manager *m, uint32_t rank)
+{
+    enum dyti_control_event event = DYTI_EVENT_MESSAGE;
+    size_t index;
+
+    for (int tries = 0; tries < 64; tries++) {
+        struct dyti_frame frame;
+        enum dyt_status st =
+            dyti_control_wait(m->server, NULL, 0, 20, &event, &frame, &index);
+
+        if (st != DYT_OK || event != DYTI_EVENT_MESSAGE) {
+            break;
+        }
+        st = frame.envelope.type == DYTI_MSG_ERROR ? on_error(m, &frame)
+                                                   : DYT_OK;
+        dyti_frame_fini(&frame);
+        if (st != DYT_OK) {
+            waitpid(m->worker[rank].pid, NULL, WNOHANG);
+            return st;
+        }
+    }
+    return on_death(m, rank);
+}
+
+/* One event.  *out_frame.buffer.bytes is NULL when there is no message. */
+static enum dyt_status next_event(struct dyti_manager *m, int64_t ms,
+                                  struct dyti_frame *out_frame)
+{
+    int fd[DYTI_RANKS_MAX + 1];
+    size_t count = descriptors(m, fd), index = 0;
+    enum dyti_control_event event;
+    enum dyt_status st;
+
+    *out_frame = (struct dyti_frame){0};
+    st = dyti_control_wait(m->server, fd, count, ms, &event, out_frame, &index);
+    if (st != DYT_OK || event == DYTI_EVENT_TIMEOUT) {
+        return st;
+    }
+    if (event == DYTI_EVENT_FD) {
+        return index < m->job->ranks ? last_words(m, (uint32_t)index)
+                                     : on_signal(m);
+    }
+    if (out_frame->envelope.type == DYTI_MSG_ERROR) {
+        st = on_error(m, out_frame);
+        dyti_frame_fini(out_frame);
+    }
+    return st;
+}
+
+enum dyt_status dyti_manager_glance(struct dyti_manager *m, int64_t ms)
+{
+    struct dyti_frame frame;
+    enum dyt_status st = next_event(m, ms, &frame);
+
+    dyti_frame_fini(&frame);
+    return st;
+}
+
+/* The rank that has been silent the longest, for the message. */
+static uint32_t silent_rank(const struct dyti_manager *m, const bool *answered)
+{
+    uint32_t rank = 0;
+
+    while (rank + 1 < m->job->ranks && answered[rank]) {
+        rank++;
+    }
+    return rank;
+}
+
+static enum dyt_status take_answer(struct dyti_manager *m,
+                                   const struct dyti_frame *frame,
+                                   enum dyti_message type, bool *answered,
+                                   uint32_t *missing, dyti_answer_fn answer,
+                                   void *arg)
+{
+    uint32_t rank = (uint32_t)frame->envelope.sender;
+
+    if (frame->envelope.type == DYTI_MSG_HEARTBEAT) {
+        struct dyti_msg_heartbeat beat;
+
+        if (dyti_wire_heartbeat_decode(frame->buffer.bytes,
+                                       frame->buffer.size_bytes,
+                                       &beat) == DYT_OK &&
+            rank == 0) {
+            dyti_manager_say_progress(m, dyti_phase_state_name(m->phase.state),
+                                      beat.done, beat.total);
+        }
+        return DYT_OK;
+    }
+    if (frame->envelope.type != (uint32_t)type || answered[rank]) {
+        return DYTI_FAIL(DYT_ERR_STATE, "rank %u says %s while %s is awaited",
+                         rank, dyti_message_name(frame->envelope.type),
+                         dyti_message_name(type));
+    }
+    answered[rank] = true;
+    --*missing;
+    return answer != NULL ? answer(arg, rank, frame) : DYT_OK;
+}
+
+enum dyt_status dyti_manager_collect(struct dyti_manager *m,
+                                     enum dyti_message type, double seconds,
+                                     dyti_answer_fn answer, void *arg)
+{
+    bool answered[DYTI_RANKS_MAX] = {false};
+    uint32_t missing = m->job->ranks;
+    int64_t limit = (int64_t)(seconds * 1e9), until = dyti_now_ns() + limit;
+
+    while (missing > 0) {
+        struct dyti_frame frame;
+        int64_t left_ms = (until - dyti_now_ns()) / 1000000;
+        enum dyt_status st = next_event(m, left_ms > 0 ? left_ms : 0, &frame);
+
+        if (st == DYT_OK && frame.buffer.bytes != NULL) {
+            st = take_answer(m, &frame, type, answered, &missing, answer, arg);
+            dyti_frame_fini(&frame);
+            until = dyti_now_ns() + limit; /* a sign of life */
+        } else if (st == DYT_OK && dyti_now_ns() >= until) {
+            uint32_t rank = silent_rank(m, answered);
+
+            wake_all(m, rank, DYT_ERR_TIMEOUT);
+            st =
+                DYTI_FAIL(DYT_ERR_TIMEOUT,
+                          "rank %u gave no sign of life for %g s while %s",
+                          rank, seconds, dyti_phase_state_name(m->phase.state));
+        }
+        if (st != DYT_OK) {
+            return st;
+        }
+    }
+    return DYT_OK;
+}
