@@ -23,6 +23,7 @@
 #include "ops/memory.h"
 #include "phase/phase.h"
 #include "score/score.h"
+#include "wire/wire.h"
 
 #include <sys/types.h>
 

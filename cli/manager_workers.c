@@ -262,7 +262,7 @@ enum dyt_status dyti_manager_start(struct dyti_manager *m, const char *resume)
     }
     dyti_control_endpoint(m->job_id, m->endpoint);
     st = dyti_control_server_open(m->endpoint, m->job_id, m->job->ranks,
-                                  &m->server);
+                                  dyti_wire_envelope, &m->server);
     st = st != DYT_OK ? st : make_control(m);
     st = st != DYT_OK ? st : make_segments(m);
     st = st != DYT_OK ? st : spawn_all(m);

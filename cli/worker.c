@@ -167,9 +167,10 @@ int dyti_worker_main(const struct dyti_worker_args *args)
     dyti_log_identity((int32_t)args->rank, "start");
 
     st = start_watch(&w);
-    st = st != DYT_OK ? st
-                      : dyti_control_client_open(args->endpoint, args->job,
-                                                 args->rank, &w.client);
+    st = st != DYT_OK
+             ? st
+             : dyti_control_client_open(args->endpoint, args->job, args->rank,
+                                        dyti_wire_envelope, &w.client);
     if (st == DYT_OK) {
         st = say_hello(&w);
         st = st != DYT_OK ? st : take_assignment(&w);

@@ -10,6 +10,7 @@
 #include "edm/world.h"
 #include "exec/switch.h"
 #include "format/hf_config.h"
+#include "wire/wire.h"
 
 #define DYTI_MAX_WORLD 64u /* ranks that one manager starts on one host */
 

@@ -8,11 +8,12 @@ struct dyti_control_client {
     struct dyti_socket socket;
     uint64_t job, sequence, manager_sequence;
     uint32_t rank;
+    dyti_envelope_fn decode;
     struct dyti_control_counts counts;
 };
 
 enum dyt_status dyti_control_client_open(const char *endpoint, uint64_t job,
-                                         uint32_t rank,
+                                         uint32_t rank, dyti_envelope_fn decode,
                                          struct dyti_control_client **out)
 {
     struct dyti_control_client *c = calloc(1, sizeof(*c));
@@ -23,6 +24,7 @@ enum dyt_status dyti_control_client_open(const char *endpoint, uint64_t job,
     }
     c->job = job;
     c->rank = rank;
+    c->decode = decode;
     st = dyti_zmq_open(ZMQ_DEALER, &c->socket);
     if (st == DYT_OK && zmq_connect(c->socket.socket, endpoint) != 0) {
         st = dyti_zmq_fail("zmq_connect", endpoint);
@@ -77,8 +79,7 @@ static bool accept(struct dyti_control_client *c, zmq_msg_t *message,
     struct dyti_frame f = {0};
 
     if (!dyti_zmq_take(message, &f.buffer) ||
-        dyti_wire_envelope(f.buffer.bytes, f.buffer.size_bytes, &f.envelope) !=
-            DYT_OK) {
+        c->decode(f.buffer.bytes, f.buffer.size_bytes, &f.envelope) != DYT_OK) {
         c->counts.malformed++;
         dyti_frame_fini(&f);
         return false;

@@ -11,7 +11,9 @@
 #ifndef DYTI_CONTROL_CONTROL_H
 #define DYTI_CONTROL_CONTROL_H
 
-#include "wire/wire.h"
+#include "data/message.h"
+
+#include <stdbool.h>
 
 #include <stdint.h>
 
@@ -43,8 +45,10 @@ void dyti_frame_fini(struct dyti_frame *frame);
 
 struct dyti_control_server;
 
+/* decode: of bridge/wire; handed in because bridge folders stand alone. */
 enum dyt_status dyti_control_server_open(const char *endpoint, uint64_t job,
                                          uint32_t rank_count,
+                                         dyti_envelope_fn decode,
                                          struct dyti_control_server **out);
 void dyti_control_server_close(struct dyti_control_server *server);
 
@@ -89,7 +93,7 @@ void dyti_control_server_counts(const struct dyti_control_server *server,
 struct dyti_control_client;
 
 enum dyt_status dyti_control_client_open(const char *endpoint, uint64_t job,
-                                         uint32_t rank,
+                                         uint32_t rank, dyti_envelope_fn decode,
                                          struct dyti_control_client **out);
 void dyti_control_client_close(struct dyti_control_client *client);
 

@@ -17,12 +17,14 @@ struct dyti_control_server {
     struct dyti_socket socket;
     uint64_t job, sequence;
     uint32_t rank_count;
+    dyti_envelope_fn decode;
     struct peer *peer; /* [rank_count] */
     struct dyti_control_counts counts;
 };
 
 enum dyt_status dyti_control_server_open(const char *endpoint, uint64_t job,
                                          uint32_t rank_count,
+                                         dyti_envelope_fn decode,
                                          struct dyti_control_server **out)
 {
     struct dyti_control_server *s = calloc(1, sizeof(*s));
@@ -34,6 +36,7 @@ enum dyt_status dyti_control_server_open(const char *endpoint, uint64_t job,
     }
     s->job = job;
     s->rank_count = rank_count;
+    s->decode = decode;
     s->peer = calloc(rank_count, sizeof(*s->peer));
     if (s->peer == NULL) {
         st = DYTI_FAIL(DYT_ERR_NOMEM, "%u peers", rank_count);
@@ -143,8 +146,8 @@ static bool receive(struct dyti_control_server *s, struct dyti_frame *frame,
     if (!got) {
         return false;
     }
-    if (!whole || dyti_wire_envelope(f.buffer.bytes, f.buffer.size_bytes,
-                                     &f.envelope) != DYT_OK) {
+    if (!whole ||
+        s->decode(f.buffer.bytes, f.buffer.size_bytes, &f.envelope) != DYT_OK) {
         s->counts.malformed++;
         DYTI_LOG(DYTI_LOG_DEBUG, "control", "malformed message of %zu bytes",
                  f.buffer.size_bytes);

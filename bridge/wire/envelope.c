@@ -1,38 +1,5 @@
 #include "wire/codec.h"
 
-#include <stdlib.h>
-
-static const char *const names[DYTI_MSG_COUNT] = {
-    [DYTI_MSG_HELLO] = "hello",
-    [DYTI_MSG_ASSIGN] = "assign",
-    [DYTI_MSG_READY] = "ready",
-    [DYTI_MSG_HEARTBEAT] = "heartbeat",
-    [DYTI_MSG_PAUSE] = "pause",
-    [DYTI_MSG_PAUSED] = "paused",
-    [DYTI_MSG_SWITCH] = "switch",
-    [DYTI_MSG_SWITCH_DONE] = "switch done",
-    [DYTI_MSG_GENERATE] = "generate",
-    [DYTI_MSG_SAMPLES] = "samples",
-    [DYTI_MSG_TRAIN] = "train",
-    [DYTI_MSG_METRICS] = "metrics",
-    [DYTI_MSG_CHECKPOINT] = "checkpoint",
-    [DYTI_MSG_CHECKPOINT_DONE] = "checkpoint done",
-    [DYTI_MSG_ERROR] = "error",
-    [DYTI_MSG_BYE] = "bye",
-};
-
-const char *dyti_message_name(enum dyti_message type)
-{
-    return (uint32_t)type < DYTI_MSG_COUNT && names[type] != NULL ? names[type]
-                                                                  : "unknown";
-}
-
-void dyti_buffer_fini(struct dyti_buffer *buffer)
-{
-    free(buffer->bytes);
-    *buffer = (struct dyti_buffer){0};
-}
-
 enum dyt_status dyti_wire_empty(const struct dyti_envelope *envelope,
                                 struct dyti_buffer *out)
 {

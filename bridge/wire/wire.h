@@ -15,53 +15,11 @@
 
 #include "base/error.h"
 #include "data/data.h"
+#include "data/message.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#define DYTI_PROTOCOL     1u   /* goes up when an old peer cannot follow */
-#define DYTI_MANAGER_RANK (-1) /* sender of the manager's messages */
-
-enum dyti_message {
-    DYTI_MSG_HELLO = 1,    /* worker: I am here */
-    DYTI_MSG_ASSIGN,       /* manager: this is the job */
-    DYTI_MSG_READY,        /* worker: everything is built and loaded */
-    DYTI_MSG_HEARTBEAT,    /* worker: alive, with progress */
-    DYTI_MSG_PAUSE,        /* manager: finish what runs, start nothing */
-    DYTI_MSG_PAUSED,       /* worker: drained */
-    DYTI_MSG_SWITCH,       /* manager: prepare, transfer, verify, vote */
-    DYTI_MSG_SWITCH_READY, /* worker: its vote */
-    DYTI_MSG_SWITCH_DONE,  /* worker: committed or aborted, with figures */
-    DYTI_MSG_GENERATE,
-    DYTI_MSG_SAMPLES,
-    DYTI_MSG_TRAIN,
-    DYTI_MSG_METRICS,
-    DYTI_MSG_CHECKPOINT,
-    DYTI_MSG_CHECKPOINT_DONE,
-    DYTI_MSG_ERROR, /* worker: a call failed, nothing was changed by it */
-    DYTI_MSG_BYE,   /* both ways: end */
-    DYTI_MSG_COUNT
-};
-
-const char *dyti_message_name(enum dyti_message type); /* "hello", … */
-
-/* Who says what, in which state of the job. */
-struct dyti_envelope {
-    uint32_t protocol;
-    uint32_t type;     /* enum dyti_message */
-    uint64_t job;      /* random, one per run: foreign messages differ */
-    int32_t sender;    /* rank, or DYTI_MANAGER_RANK */
-    uint64_t epoch;    /* switches begun so far */
-    uint64_t sequence; /* of this sender, from 1: late and doubled ones show */
-    uint64_t version;  /* committed optimizer updates */
-};
-
-struct dyti_buffer {
-    unsigned char *bytes;
-    size_t size_bytes;
-};
-void dyti_buffer_fini(struct dyti_buffer *buffer);
 
 /* ---- payloads ----------------------------------------------------------- */
 

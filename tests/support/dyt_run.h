@@ -20,6 +20,10 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#ifndef DYT_BIN
+#define DYT_BIN "build/test/bin/dynatrain"
+#endif
+
 extern char **environ;
 
 #define DYT_RUN_ARGS    64
