@@ -101,28 +101,98 @@ void dyti_train_batch_fini(struct dyti_train_batch *tb)
     memset(tb, 0, sizeof(*tb));
 }
 
-/* rows and who [mini] are scratch. */
-static enum dyt_status deal_mini(struct dyti_train_batch *tb, uint32_t m,
-                                 uint32_t dp_size, uint32_t *rows,
-                                 uint32_t *who)
-{
-    struct dyti_sequence *s = tb->sequence + (size_t)m * tb->mini;
-    uint32_t count = 0;
-    enum dyt_status st;
+/* One mini-batch being dealt: its kept sequences, and the pieces that groups
+ * (samples of one prompt) are parted into.  Arrays are [mini], load is [dp]. */
+struct deal {
+    struct dyti_sequence **kept;
+    uint64_t *load;
+    uint32_t *rows, *end, *who; /* end: in `kept` */
+    uint32_t kept_count, piece_count, dp;
+};
 
-    for (uint32_t i = 0; i < tb->mini; i++) {
-        if (s[i].keep) {
-            rows[count++] = s[i].rows;
+/* Each group in `parts` pieces, as even as can be; a piece has the prompt's
+ * rows once. */
+static void cut_groups(struct deal *d, uint32_t parts)
+{
+    uint32_t lo = 0;
+
+    d->piece_count = 0;
+    while (lo < d->kept_count) {
+        uint32_t hi = lo + 1, n, at = lo;
+
+        while (hi < d->kept_count &&
+               d->kept[hi]->prompt == d->kept[lo]->prompt) {
+            hi++;
         }
+        n = parts < hi - lo ? parts : hi - lo;
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t end = lo + (uint32_t)((uint64_t)(hi - lo) * (i + 1) / n);
+            uint32_t rows = d->kept[lo]->prompt_count;
+
+            for (; at < end; at++) {
+                rows += d->kept[at]->sample->count - 1;
+            }
+            d->rows[d->piece_count] = rows;
+            d->end[d->piece_count++] = end;
+        }
+        lo = hi;
     }
-    st = dyti_pack_even(rows, count, dp_size, who);
+}
+
+/* Rows of the most loaded rank. */
+static enum dyt_status deal_pieces(struct deal *d, uint64_t *out_most)
+{
+    uint64_t most = 0;
+    enum dyt_status st = dyti_pack_even(d->rows, d->piece_count, d->dp, d->who);
+
     if (st != DYT_OK) {
         return st;
     }
-    count = 0;
+    memset(d->load, 0, d->dp * sizeof(*d->load));
+    for (uint32_t i = 0; i < d->piece_count; i++) {
+        d->load[d->who[i]] += d->rows[i];
+        most = d->load[d->who[i]] > most ? d->load[d->who[i]] : most;
+    }
+    *out_most = most;
+    return DYT_OK;
+}
+
+static void give_out(struct deal *d)
+{
+    uint32_t at = 0;
+
+    for (uint32_t i = 0; i < d->piece_count; i++) {
+        for (; at < d->end[i]; at++) {
+            d->kept[at]->owner = d->who[i];
+        }
+    }
+}
+
+/* Few pieces share most, many are spread most evenly: take what leaves the most
+ * loaded rank with the least. */
+static enum dyt_status deal_mini(struct dyti_train_batch *tb, uint32_t m,
+                                 struct deal *d)
+{
+    struct dyti_sequence *s = tb->sequence + (size_t)m * tb->mini;
+    uint64_t best = UINT64_MAX, most;
+
+    d->kept_count = 0;
     for (uint32_t i = 0; i < tb->mini; i++) {
         if (s[i].keep) {
-            s[i].owner = who[count++];
+            d->kept[d->kept_count++] = &s[i];
+        }
+    }
+    for (uint32_t parts = 1; parts <= d->dp; parts++) {
+        enum dyt_status st;
+
+        cut_groups(d, parts);
+        st = deal_pieces(d, &most);
+        if (st != DYT_OK) {
+            return st;
+        }
+        if (most < best) {
+            best = most;
+            give_out(d);
         }
     }
     return DYT_OK;
@@ -132,12 +202,19 @@ enum dyt_status dyti_train_batch_deal(struct dyti_train_batch *tb,
                                       const struct dyti_trainer_config *config,
                                       const bool *keep, uint32_t dp_size)
 {
-    uint32_t *scratch = malloc(2 * (size_t)tb->mini * sizeof(*scratch));
+    size_t n = tb->mini;
+    struct deal d = {.dp = dp_size};
     enum dyt_status st = DYT_OK;
 
-    if (scratch == NULL) {
+    d.kept = malloc(n * (sizeof(*d.kept) + 3 * sizeof(*d.rows)) +
+                    dp_size * sizeof(*d.load));
+    if (d.kept == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "dealing %u sequences", tb->mini);
     }
+    d.load = (uint64_t *)(void *)(d.kept + n);
+    d.rows = (uint32_t *)(void *)(d.load + dp_size);
+    d.end = d.rows + n;
+    d.who = d.end + n;
     for (uint32_t i = 0; i < tb->sequence_count; i++) {
         struct dyti_sequence *s = &tb->sequence[i];
 
@@ -146,9 +223,9 @@ enum dyt_status dyti_train_batch_deal(struct dyti_train_batch *tb,
                     s->sample->finish == DYTI_FINISH_LENGTH;
     }
     for (uint32_t m = 0; m < tb->mini_count && st == DYT_OK; m++) {
-        st = deal_mini(tb, m, dp_size, scratch, scratch + tb->mini);
+        st = deal_mini(tb, m, &d);
     }
-    free(scratch);
+    free(d.kept);
     return st;
 }
 

@@ -35,7 +35,8 @@ enum dyt_status dyti_train_batch_load(struct dyti_train_batch *tb,
 void dyti_train_batch_fini(struct dyti_train_batch *tb);
 
 /* Say which sequences are trained on ([sequence_count]), and deal those of each
- * mini-batch out to the dp ranks. */
+ * mini-batch out to the dp ranks: samples of one prompt together, unless ranks
+ * are more evenly loaded when they are parted. */
 enum dyt_status dyti_train_batch_deal(struct dyti_train_batch *tb,
                                       const struct dyti_trainer_config *config,
                                       const bool *keep, uint32_t dp_size);
@@ -48,9 +49,13 @@ uint32_t dyti_train_batch_kept(const struct dyti_train_batch *tb, uint32_t m);
 
 /* ---- micro-batches ------------------------------------------------------ */
 
+/* Samples of one prompt in one micro-batch share the prompt's rows: these come
+ * once, then each sample's own (ops/kernels.h: packed prefixes).  So samples
+ * may have their first target at the same row. */
 struct dyti_micro {
     struct dyti_nn_micro nn;  /* rows of the pass */
-    const uint32_t *sequence; /* [nn.packed.sequence_count], numbers */
+    const uint32_t *sequence; /* [sequence_count] numbers */
+    uint32_t sequence_count;
     const int32_t *head_row;  /* [target_count] rows that have a target */
     const int32_t *target;    /* [target_count] sampled ids, by sequence */
     uint32_t target_count;

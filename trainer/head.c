@@ -18,7 +18,7 @@ struct head {
     bool no_grad;
 };
 
-static const struct dyti_sequence *sequence_of(const struct head *h, int64_t i)
+static const struct dyti_sequence *sequence_of(const struct head *h, uint32_t i)
 {
     return &h->t->batch.sequence[h->micro->sequence[i]];
 }
@@ -32,7 +32,7 @@ static void store(const struct head *h, uint32_t lo, uint32_t hi)
     float *entropy = h->t->value[DYTI_TOKEN_ENTROPY];
     uint32_t at = 0; /* first target of the sequence */
 
-    for (int64_t i = 0; i < h->micro->nn.packed.sequence_count; i++) {
+    for (uint32_t i = 0; i < h->micro->sequence_count; i++) {
         const struct dyti_sequence *s = sequence_of(h, i);
         uint32_t end = at + s->sample->count;
         uint32_t from = at > lo ? at : lo, to = end < hi ? end : hi;
@@ -87,7 +87,7 @@ static void derive(const struct head *h, uint32_t lo, uint32_t hi)
         dyti_rank_speaks(h->t) ? h->pass->sums : &ignored;
     uint32_t at = 0;
 
-    for (int64_t i = 0; i < h->micro->nn.packed.sequence_count; i++) {
+    for (uint32_t i = 0; i < h->micro->sequence_count; i++) {
         uint32_t end = at + sequence_of(h, i)->sample->count;
         uint32_t from = at > lo ? at : lo, to = end < hi ? end : hi;
 
@@ -116,9 +116,14 @@ static enum dyt_status backward(struct head *h, uint32_t lo, uint32_t hi)
     st = dyti_nn_head_backward(h->t->nn, h->pass->weights, &h->t->grads,
                                &h->chunk, ws->dlogprob + lo, ws->dentropy + lo,
                                ws->head_dhidden, &h->work);
+    /* Added: samples of one prompt have a row in common. */
     for (uint32_t i = lo; i < hi && st == DYT_OK; i++) {
-        memcpy(ws->dhidden + (size_t)h->micro->head_row[i] * width,
-               ws->head_dhidden + (i - lo) * width, width * sizeof(float));
+        float *to = ws->dhidden + (size_t)h->micro->head_row[i] * width;
+        const float *from = ws->head_dhidden + (size_t)(i - lo) * width;
+
+        for (size_t c = 0; c < width; c++) {
+            to[c] += from[c];
+        }
     }
     return st;
 }
@@ -134,9 +139,8 @@ static uint32_t chunk_end(const struct head *h, uint32_t lo, bool whole)
     if (h->micro->target_count - lo <= most) {
         return h->micro->target_count;
     }
-    for (int64_t i = 0;
-         whole && i < h->micro->nn.packed.sequence_count && at <= lo + most;
-         i++) {
+    for (uint32_t i = 0;
+         whole && i < h->micro->sequence_count && at <= lo + most; i++) {
         end = at > lo ? at : end;
         at += sequence_of(h, i)->sample->count;
     }
@@ -148,7 +152,7 @@ static bool has_long_sequence(const struct head *h)
     if (h->micro->target_count <= (uint64_t)h->t->ws.head_rows) {
         return false;
     }
-    for (int64_t i = 0; i < h->micro->nn.packed.sequence_count; i++) {
+    for (uint32_t i = 0; i < h->micro->sequence_count; i++) {
         if (sequence_of(h, i)->sample->count > h->t->ws.head_rows) {
             return true;
         }

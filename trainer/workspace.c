@@ -13,10 +13,11 @@ static void size_rows(struct dyti_workspace *ws, const struct dyti_nn *nn,
     uint64_t all = UINT64_MAX;
 
     if (c->batch_sequences != 0) {
-        /* Dealing evenly gives a dp rank at most one sequence above the mean;
-         * passes without update take the whole batch. */
+        /* Dealing evenly gives a dp rank at most a piece of a prompt's samples
+         * above the mean; passes without update take the whole batch. */
         each = c->batch_sequences;
-        all = (each / nn->part.dp_size + 2) * longest;
+        all = (nn->part.dp_size == 1 ? each : 2 * each / nn->part.dp_size + 2) *
+              longest;
     }
     ws->micro_cap = cap;
     cap = cap < all ? cap : all;

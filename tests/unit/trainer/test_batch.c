@@ -77,36 +77,104 @@ static void make(struct dyti_batch *b, uint32_t prompts, uint32_t samples)
     }
 }
 
-/* Row by row: what the sequence says, and the targets of the rows that have
- * one. */
+/* What the row's token has seen, itself included, as packed prefixes say. */
+static uint32_t context_of(const struct dyti_nn_micro *nn, int32_t row,
+                           int32_t *out_ids)
+{
+    const struct dyti_packed *packed = &nn->packed;
+    int64_t s = 0, first;
+    int64_t before;
+    uint32_t n = 0;
+
+    while (row >= packed->first[s + 1]) {
+        s++;
+    }
+    before = dyti_packed_prefix(packed, s, &first);
+    for (int64_t r = first; r < first + before; r++) {
+        assert_int_equal(nn->position[r], n);
+        out_ids[n++] = nn->ids[r];
+    }
+    for (int32_t r = packed->first[s]; r <= row; r++) {
+        assert_int_equal(nn->position[r], n);
+        out_ids[n++] = nn->ids[r];
+    }
+    return n;
+}
+
+/* Target by target: its row has seen the prompt and the tokens before it, and
+ * nothing else. */
 static void check_micro(const struct dyti_train_batch *tb,
                         const struct dyti_micro *m, uint32_t *seen)
 {
     uint32_t target = 0;
 
-    for (int64_t i = 0; i < m->nn.packed.sequence_count; i++) {
+    for (uint32_t i = 0; i < m->sequence_count; i++) {
         const struct dyti_sequence *s = &tb->sequence[m->sequence[i]];
-        int32_t lo = m->nn.packed.first[i], hi = m->nn.packed.first[i + 1];
 
         seen[m->sequence[i]]++;
-        assert_int_equal(hi - lo, s->rows);
-        for (int32_t r = lo; r < hi; r++) {
-            uint32_t at = (uint32_t)(r - lo);
-            int32_t id = at < s->prompt_count
-                             ? s->prompt[at]
-                             : s->sample->ids[at - s->prompt_count];
+        for (uint32_t t = 0; t < s->sample->count; t++, target++) {
+            int32_t ids[64];
+            uint32_t n = context_of(&m->nn, m->head_row[target], ids);
 
-            assert_int_equal(m->nn.ids[r], id);
-            assert_int_equal(m->nn.position[r], at);
-            if (at + 1 >= s->prompt_count) {
-                assert_int_equal(m->head_row[target], r);
-                assert_int_equal(m->target[target],
-                                 s->sample->ids[at + 1 - s->prompt_count]);
-                target++;
-            }
+            assert_int_equal(n, s->prompt_count + t);
+            assert_memory_equal(ids, s->prompt, s->prompt_count * sizeof(*ids));
+            assert_memory_equal(ids + s->prompt_count, s->sample->ids,
+                                t * sizeof(*ids));
+            assert_int_equal(m->target[target], s->sample->ids[t]);
         }
     }
     assert_int_equal(target, m->target_count);
+}
+
+/* Rows: each prompt once, each answer's tokens but the last. */
+static void check_rows(const struct dyti_train_batch *tb,
+                       const struct dyti_micro *m)
+{
+    uint64_t rows = 0;
+
+    for (uint32_t i = 0; i < m->sequence_count; i++) {
+        const struct dyti_sequence *s = &tb->sequence[m->sequence[i]];
+        bool again =
+            i > 0 && tb->sequence[m->sequence[i - 1]].prompt == s->prompt;
+
+        rows += s->sample->count - 1 + (again ? 0 : s->prompt_count);
+    }
+    assert_int_equal(m->nn.packed.row_count, rows);
+}
+
+/* As even as can be, then together. */
+static void groups_stay_together(void **state)
+{
+    struct dyti_train_batch tb = {0};
+    struct dyti_trainer_config c;
+    struct dyti_batch b;
+    bool keep[16];
+
+    (void)state;
+    dyti_trainer_config_default(&c);
+    c.mini_batch = 0;
+    make(&b, 4, 4);
+    for (uint32_t i = 0; i < 16; i++) {
+        b.sample[i].count = 9; /* only lengths are looked at */
+        b.prompt[i / 4].id_count = 3;
+        keep[i] = true;
+    }
+    assert_ok(dyti_train_batch_load(&tb, &c, 13, &b));
+    assert_ok(dyti_train_batch_deal(&tb, &c, keep, 2));
+    for (uint32_t i = 0; i < 16; i++) {
+        assert_int_equal(tb.sequence[i].owner, tb.sequence[i / 4 * 4].owner);
+    }
+    /* Three groups for two ranks: they are parted. */
+    for (uint32_t i = 12; i < 16; i++) {
+        keep[i] = false;
+    }
+    assert_ok(dyti_train_batch_deal(&tb, &c, keep, 2));
+    for (uint32_t g = 0; g < 3; g++) {
+        assert_int_not_equal(tb.sequence[4 * g].owner,
+                             tb.sequence[4 * g + 3].owner);
+    }
+    dyti_train_batch_fini(&tb);
+    dyti_batch_fini(&b);
 }
 
 static void every_kept_sequence_is_in_one_place(void **state)
@@ -133,6 +201,7 @@ static void every_kept_sequence_is_in_one_place(void **state)
             assert_ok(dyti_micro_set_build(&set, &tb, dp, m, m + 1, 20));
             for (uint32_t i = 0; i < set.micro_count; i++) {
                 check_micro(&tb, &set.micro[i], seen);
+                check_rows(&tb, &set.micro[i]);
                 assert_true(set.micro[i].nn.packed.row_count <= 20);
             }
         }
@@ -174,6 +243,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(even_examples),
     cmocka_unit_test(capped_property),
     cmocka_unit_test(every_kept_sequence_is_in_one_place),
+    cmocka_unit_test(groups_stay_together),
     cmocka_unit_test(wrong_batches_are_named),
 };
 DYT_TEST_MAIN(tests)
