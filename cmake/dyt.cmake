@@ -114,6 +114,9 @@ function(dyt_test name file)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
+  if(DYT_SANITIZE) # several times slower
+    math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 6")
+  endif()
   dyt_program(test.${name} SOURCES ${file} USES ${ARG_USES}
               LIBS ${ARG_LIBS} cmocka DIR tests)
   foreach(function ${ARG_WRAP})
