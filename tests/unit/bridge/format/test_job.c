@@ -280,7 +280,7 @@ static void random_jobs_read_back(void **state)
     uint32_t right = 0;
 
     (void)state;
-    for (uint64_t seed = 0; seed < 300; seed++) {
+    for (uint64_t seed = 0; seed < 100; seed++) {
         char *sets[128];
         size_t set_count = 0;
         struct dyti_job job = {0};
@@ -321,7 +321,7 @@ static void random_jobs_read_back(void **state)
             free(sets[--set_count]);
         }
     }
-    assert_true(right > 100);
+    assert_true(right > 35);
 }
 
 static void shipped_jobs_read_back(void **state)

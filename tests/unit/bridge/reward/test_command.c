@@ -21,7 +21,7 @@ static struct dyti_reward_command python(const char *source, const char *dir,
         .argv = argv, .argc = 4, .deadline = deadline};
 
     argv[0] = (char *)(uintptr_t) "python3";
-    argv[1] = (char *)(uintptr_t) "-c";
+    argv[1] = (char *)(uintptr_t) "-ISc"; /* starts twice as fast */
     argv[2] = (char *)(uintptr_t)source;
     argv[3] = (char *)(uintptr_t)dir;
     return command;
