@@ -65,6 +65,21 @@ static int64_t longest(const struct dyti_packed *packed)
     return most;
 }
 
+/* Followers stand right behind their prefix, which has none itself? */
+static bool prefixes_fit(const struct dyti_packed *packed)
+{
+    for (int64_t s = 0; packed->prefix != NULL && s < packed->sequence_count;
+         s++) {
+        int32_t p = packed->prefix[s];
+
+        if (p >= 0 && (p >= s || packed->prefix[p] >= 0 ||
+                       (p != s - 1 && packed->prefix[s - 1] != p))) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* A mean number of pairs is enough to choose a tile. */
 static int64_t packed_pairs(const struct job *job)
 {
@@ -137,7 +152,10 @@ enum dyt_status dyti_host_attention(void *self, const float *qkv, int64_t ld,
                       .packed = packed,
                       .out = out,
                       .lse = lse};
-    enum dyt_status st = score_scratch(self, longest(packed));
+    enum dyt_status st;
+
+    dyti_assert(prefixes_fit(packed));
+    st = score_scratch(self, longest(packed));
 
     if (st == DYT_OK) {
         run(&job, packed->sequence_count * heads->q, packed_pairs(&job),
@@ -230,7 +248,10 @@ enum dyt_status dyti_host_attention_back(void *self, const float *dout,
                       .out_in = out,
                       .lse_in = lse,
                       .dqkv = dqkv};
-    enum dyt_status st = score_scratch(self, 2 * longest(packed));
+    enum dyt_status st;
+
+    dyti_assert(prefixes_fit(packed));
+    st = score_scratch(self, 2 * longest(packed));
 
     if (st == DYT_OK) {
         run(&job, packed->sequence_count * heads->kv, 2 * packed_pairs(&job),
