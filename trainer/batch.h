@@ -56,8 +56,8 @@ struct dyti_micro {
     struct dyti_nn_micro nn;  /* rows of the pass */
     const uint32_t *sequence; /* [sequence_count] numbers */
     uint32_t sequence_count;
-    const int32_t *head_row;  /* [target_count] rows that have a target */
-    const int32_t *target;    /* [target_count] sampled ids, by sequence */
+    const int32_t *head_row; /* [target_count] rows that have a target */
+    const int32_t *target;   /* [target_count] sampled ids, by sequence */
     uint32_t target_count;
 };
 

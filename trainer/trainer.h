@@ -156,11 +156,11 @@ struct dyti_train_metrics {
     uint32_t updates;           /* committed; 0: nothing was left to train on */
     uint64_t version;           /* after the step */
     uint64_t tokens, sequences; /* sampled tokens and sequences in the loss */
-    uint64_t rows;              /* token positions of one pass */
-    double loss, policy_loss;   /* means over the updates */
-    double kl;                  /* mean per token: current (or old, for KL in
-                                   the reward) against reference */
-    double entropy;             /* mean per token */
+    uint64_t rows; /* token positions, had no sample shared its prompt */
+    double loss, policy_loss; /* means over the updates */
+    double kl;                /* mean per token: current (or old, for KL in
+                                 the reward) against reference */
+    double entropy;           /* mean per token */
     double clip_frac_low, clip_frac_high;
     double grad_norm;               /* before clipping, mean over updates */
     double lr;                      /* of the last update */

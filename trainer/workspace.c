@@ -9,18 +9,16 @@ static void size_rows(struct dyti_workspace *ws, const struct dyti_nn *nn,
                       const struct dyti_trainer_config *c, int64_t positions)
 {
     uint64_t longest = (uint64_t)positions, cap = c->micro_batch_tokens;
-    uint64_t each = c->mini_batch ? c->mini_batch : c->batch_sequences;
-    uint64_t all = UINT64_MAX;
+    uint64_t each = c->batch_sequences, all = UINT64_MAX;
 
-    if (c->batch_sequences != 0) {
+    if (each != 0) {
         /* Dealing evenly gives a dp rank at most a piece of a prompt's samples
          * above the mean; passes without update take the whole batch. */
-        each = c->batch_sequences;
         all = (nn->part.dp_size == 1 ? each : 2 * each / nn->part.dp_size + 2) *
               longest;
     }
-    ws->micro_cap = cap;
     cap = cap < all ? cap : all;
+    ws->micro_cap = cap; /* so no micro-batch is ever too large for `rows` */
     ws->rows = (int64_t)(cap > longest ? cap : longest);
 }
 
