@@ -190,8 +190,7 @@ enum dyt_status dyti_manager_say_step(struct dyti_manager *m,
 enum dyt_status dyti_manager_say_end(struct dyti_manager *m,
                                      enum dyt_status st);
 void dyti_manager_keep_shown(struct dyti_manager *m,
-                             const struct dyti_scored *scored,
-                             const struct dyti_data *data);
+                             const struct dyti_scored *scored);
 
 /* ---- manager.c ------------------------------------------------------------
  */

@@ -63,7 +63,7 @@ enum dyt_status dyti_manager_eval(struct dyti_manager *m)
     m->eval_step = m->step;
     m->eval_samples = s.report.samples;
     st = dyti_series_add(&m->eval_exact, m->eval_match);
-    dyti_manager_keep_shown(m, &s, m->eval);
+    dyti_manager_keep_shown(m, &s);
     dyti_scored_fini(&s);
     m->eval_seconds = (double)(dyti_now_ns() - start) * 1e-9;
     m->seconds_eval += m->eval_seconds;

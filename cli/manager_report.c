@@ -316,33 +316,74 @@ enum dyt_status dyti_manager_say_step(struct dyti_manager *m,
 /* ---- at the end ------------------------------------------------------------
  */
 
-/* "prompt -> answer" of the first evaluation's samples, and of the last. */
+/* One line of at most `most` characters: the end of a prompt, the start of an
+ * answer. */
+static void squeeze(char *text, size_t most, bool keep_end)
+{
+    size_t n = strlen(text);
+
+    for (size_t i = 0; i < n; i++) {
+        text[i] = text[i] == '\n' || text[i] == '\r' ? ' ' : text[i];
+    }
+    while (n > 0 && text[n - 1] == ' ') {
+        text[--n] = '\0';
+    }
+    if (n <= most) {
+        return;
+    }
+    if (keep_end) {
+        size_t from = n - most;
+
+        while (from < n && (text[from] & 0xc0) == 0x80) {
+            from++; /* not inside a UTF-8 character */
+        }
+        memmove(text, text + from, n - from + 1);
+    } else {
+        while (most > 0 && (text[most] & 0xc0) == 0x80) {
+            most--;
+        }
+        text[most] = '\0';
+    }
+}
+
+static char *show_sample(struct dyti_manager *m, const struct dyti_scored *s,
+                         uint32_t at)
+{
+    const struct dyti_sample *sample = &s->batch.sample[at];
+    const struct dyti_prompt *p = dyti_batch_prompt(&s->batch, sample->prompt);
+    char *prompt = NULL, *answer = strdup(s->text[at]), *line = NULL;
+    size_t bytes;
+
+    if (answer != NULL &&
+        m->tokenizer.ops->decode(m->tokenizer.self, p->ids, p->id_count, true,
+                                 &prompt, &bytes) == DYT_OK) {
+        bool chat = m->chat != NULL;
+
+        squeeze(prompt, 40, true);
+        squeeze(answer, 40, false);
+        if (asprintf(&line, "%s%s%s  (reward %.2f)", prompt, chat ? " | " : "",
+                     answer, (double)sample->reward) < 0) {
+            line = NULL;
+        }
+    }
+    free(prompt);
+    free(answer);
+    return line;
+}
+
+/* Some answers of the first evaluation, and of the last: spread over the rows,
+ * the same ones each time. */
 void dyti_manager_keep_shown(struct dyti_manager *m,
-                             const struct dyti_scored *s,
-                             const struct dyti_data *data)
+                             const struct dyti_scored *s)
 {
     char **shown = m->shown_first[0] == NULL ? m->shown_first : m->shown_last;
 
     for (uint32_t i = 0; i < DYTI_SHOWN && i < s->batch.sample_count; i++) {
-        /* Spread over the rows, the same ones each time. */
         uint32_t at =
             (uint32_t)((uint64_t)s->batch.sample_count * i / DYTI_SHOWN);
-        const struct dyti_sample *sample = &s->batch.sample[at];
-        const struct dyti_prompt *p =
-            dyti_batch_prompt(&s->batch, sample->prompt);
-        char *prompt = NULL, *line = NULL;
 
-        if (dyti_data_prompt_text(data, p->row, m->job->data.prompt, &prompt) !=
-            DYT_OK) {
-            prompt = NULL;
-        }
-        if (asprintf(&line, "%s%s  (reward %.2f)", prompt != NULL ? prompt : "",
-                     s->text[at], (double)sample->reward) < 0) {
-            line = NULL;
-        }
-        free(prompt);
         free(shown[i]);
-        shown[i] = line;
+        shown[i] = show_sample(m, s, at);
     }
 }
 
