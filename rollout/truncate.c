@@ -73,14 +73,18 @@ static int by_token(const void *a, const void *b)
 
 /* Of those below this none can be left in the end: with less than (1 - top_p)
  * / vocab of the mass a token is never in the nucleus.  Keeps the sort short;
- * what it lets through is judged exactly later. */
+ * what it lets through is judged exactly later.  What top-k leaves is a total
+ * of its own, so with it all stay. */
 static float least_height(const struct dyti_sampling *s, int64_t vocab,
                           double total)
 {
+    if (s->top_k > 0) {
+        return -INFINITY;
+    }
     if (s->top_p < 1.0) {
         return (float)(log((1.0 - s->top_p) / (double)vocab * total) - 1e-3);
     }
-    return s->min_p > 0.0 && s->top_k == 0 ? logf((float)s->min_p) : -INFINITY;
+    return s->min_p > 0.0 ? logf((float)s->min_p) : -INFINITY;
 }
 
 static double mass_of(const struct candidate *c, size_t n)
