@@ -199,20 +199,25 @@ static bool admit_new(struct dyti_rollout *r, struct dyti_waiting *w,
     return true;
 }
 
-static enum dyt_status never_fits(const struct dyti_rollout *r,
-                                  const struct dyti_prompt *prompt,
-                                  uint32_t max_tokens)
+enum dyt_status dyti_admit_check(const struct dyti_rollout *r,
+                                 const struct dyti_prompt *prompt,
+                                 uint32_t max_tokens)
 {
-    return DYTI_FAIL(
-        DYT_ERR_NOMEM,
-        "prompt %llu: %u prompt + %u response tokens need %u cache blocks of "
-        "%u positions and there are %u; raise kv.memory",
-        (unsigned long long)prompt->id, prompt->id_count, max_tokens,
-        dyti_blocks_for(r, (uint64_t)prompt->id_count + max_tokens - 1),
-        r->params.block, r->blocks.count);
+    uint32_t blocks =
+        dyti_blocks_for(r, (uint64_t)prompt->id_count + max_tokens - 1);
+
+    if (blocks > r->blocks.count) {
+        return DYTI_FAIL(DYT_ERR_NOMEM,
+                         "prompt %llu: %u prompt + %u response tokens need %u "
+                         "cache blocks of %u positions and there are %u; "
+                         "raise kv.memory",
+                         (unsigned long long)prompt->id, prompt->id_count,
+                         max_tokens, blocks, r->params.block, r->blocks.count);
+    }
+    return DYT_OK;
 }
 
-enum dyt_status dyti_admit(struct dyti_rollout *r, struct dyti_waiting *w)
+void dyti_admit(struct dyti_rollout *r, struct dyti_waiting *w)
 {
     uint32_t max_tokens = w->request->sampling->max_response_tokens;
 
@@ -231,14 +236,14 @@ enum dyt_status dyti_admit(struct dyti_rollout *r, struct dyti_waiting *w)
                 continue;
             }
             if (live > 0) {
-                return DYT_OK;
+                return;
             }
             dyti_group_close(r, open); /* its prompt is in its own way */
             continue;
         }
         if (!admit_new(r, w, prompt, room, slots, live == 0)) {
-            return live > 0 ? DYT_OK : never_fits(r, prompt, max_tokens);
+            dyti_require(live > 0); /* dyti_admit_check saw to it */
+            return;
         }
     }
-    return DYT_OK;
 }

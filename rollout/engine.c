@@ -334,6 +334,7 @@ static enum dyt_status check_prompts(const struct dyti_rollout *r,
         const struct dyti_prompt *p = &q->prompt[i];
         uint64_t whole =
             (uint64_t)p->id_count + q->sampling->max_response_tokens;
+        enum dyt_status st;
 
         if (p->id_count == 0 || whole > r->params.max_positions) {
             return DYTI_FAIL(DYT_ERR_INVALID,
@@ -342,6 +343,10 @@ static enum dyt_status check_prompts(const struct dyti_rollout *r,
                              (unsigned long long)p->id, p->id_count,
                              q->sampling->max_response_tokens,
                              r->params.max_positions);
+        }
+        st = dyti_admit_check(r, p, q->sampling->max_response_tokens);
+        if (st != DYT_OK) {
+            return st;
         }
         for (uint32_t k = 0; k < p->id_count; k++) {
             if (p->ids[k] < 0 || p->ids[k] >= r->model->arch.vocab) {
@@ -477,9 +482,10 @@ static enum dyt_status run(struct dyti_rollout *r, struct dyti_waiting *w,
 
     clear_tables(r);
     while (finished < w->total) {
-        enum dyt_status st = dyti_admit(r, w);
+        enum dyt_status st;
 
-        st = st != DYT_OK ? st : dyti_pass_run(r, stats);
+        dyti_admit(r, w);
+        st = dyti_pass_run(r, stats);
         st = st != DYT_OK ? st : dyti_draw_all(r, q);
         if (st != DYT_OK) {
             return st;

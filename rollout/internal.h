@@ -103,8 +103,11 @@ void dyti_group_close(struct dyti_rollout *r, struct dyti_cohort *cohort);
 uint32_t dyti_blocks_for(const struct dyti_rollout *r, uint64_t positions);
 
 /* Let samples in while they fit for their whole life; deterministic. */
-enum dyt_status dyti_admit(struct dyti_rollout *r,
-                           struct dyti_waiting *waiting);
+void dyti_admit(struct dyti_rollout *r, struct dyti_waiting *waiting);
+/* DYT_ERR_NOMEM, with both numbers, for a sample that could never enter. */
+enum dyt_status dyti_admit_check(const struct dyti_rollout *r,
+                                 const struct dyti_prompt *prompt,
+                                 uint32_t max_tokens);
 
 /* Compose and run one pass; fills draw[] and logit_row[].  Cohorts whose
  * prefill ended in it become running sequences. */
