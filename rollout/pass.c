@@ -89,7 +89,8 @@ static enum dyt_status copy_block(struct dyti_rollout *r, int32_t from,
 {
     const struct dyti_part *part = &r->nn->part;
     int64_t layers = part->layer_hi - part->layer_lo;
-    uint64_t bytes = r->cache.layer_bytes / (uint64_t)r->cache.block_count;
+    uint64_t bytes = dyti_nn_cache_layer_bytes(r->nn, r->cache.dtype,
+                                               r->cache.block_size, 1);
     size_t n = 0;
 
     for (int64_t l = 0; l < layers; l++) {

@@ -373,7 +373,10 @@ static inline float *ro_oracle_logits(const struct dyti_model *model,
     float *out = calloc(2 * (size_t)count, sizeof(*out));
     int32_t *work = calloc(2 * (size_t)count, sizeof(*work));
     int32_t first[2] = {0, (int32_t)count};
-    struct dyti_nn_micro micro = {{1, count, first}, ids, work};
+    struct dyti_nn_micro micro = {
+        .packed = {.sequence_count = 1, .row_count = count, .first = first},
+        .ids = ids,
+        .position = work};
     struct nn_step step = {.micro = &micro,
                            .target = work + count,
                            .scale = 1.0f,

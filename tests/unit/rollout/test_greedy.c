@@ -141,6 +141,11 @@ static void greedy_does_not_feel_blocks_passes_groups(void **state)
                                 .kv_bytes = blocks * block_bytes(&l, 4)},
               4, "few blocks");
     }
+    /* Layers whose bytes are no multiple of a cache line. */
+    check(&l,
+          &(struct ro_desc){
+              .block = 29, .max_rows = 64, .kv_bytes = 3 * block_bytes(&l, 29)},
+          4, "three large blocks");
     check(&l, &(struct ro_desc){.kernels = &dyti_kernels_host}, 2,
           "host kernels");
     check(&l,
