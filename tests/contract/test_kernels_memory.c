@@ -176,10 +176,41 @@ static void check_large(struct dyti_kernels host, struct dyti_kernels reference,
     bag_empty(&bag);
 }
 
+/* The same with conversion, in rows that end inside a line. */
+static void check_large_conversion(struct dyti_kernels host,
+                                   struct dyti_kernels reference,
+                                   struct bits *bits)
+{
+    struct bag bag = {0};
+    const int64_t rows = 3, cols = (int64_t)(6 << 18) + 5;
+    size_t count = (size_t)(rows * cols);
+    float *src = bag_bytes(&bag, count * 4);
+    uint16_t *got = bag_bytes(&bag, count * 2 + 64);
+    uint16_t *want = bag_bytes(&bag, count * 2 + 64);
+    struct dyti_copy c = {.src = src,
+                          .dst = got + 1,
+                          .size = {1, 1, rows, cols},
+                          .src_stride = {0, 0, cols * 4, 4},
+                          .dst_stride = {0, 0, cols * 2, 2},
+                          .src_dtype = DYTI_F32,
+                          .dst_dtype = DYTI_BF16};
+
+    for (size_t i = 0; i < count; i++) {
+        src[i] = (float)(i * 2654435761u % 100003u) * 1e-3f;
+    }
+    assert_ok(host.ops->copy(host.self, &c, 1));
+    c.dst = want + 1;
+    assert_ok(reference.ops->copy(reference.self, &c, 1));
+    assert_memory_equal(want, got, count * 2 + 64);
+    keep_bits(bits, got, 64);
+    bag_empty(&bag);
+}
+
 static void large_copies(void **state)
 {
     (void)state;
     each_isa(check_large);
+    each_isa(check_large_conversion);
 }
 
 /* Halfway cases, subnormals, infinities and NaN, in every lane. */
