@@ -269,6 +269,24 @@ static bool eval_due(const struct dyti_manager *m)
     return m->job->eval.every > 0 && m->step % m->job->eval.every == 0;
 }
 
+/* Rollout and trainer read the same weights: where they disagree about a token,
+ * one of them is wrong, and what is learned too. */
+static enum dyt_status check_gap(const struct dyti_manager *m,
+                                 const struct dyti_msg_metrics *metrics)
+{
+    double limit = m->job->algorithm.max_logprob_gap;
+    double gap = metric(metrics, "mismatch/logprob_abs_max");
+
+    return limit <= 0.0 || gap <= limit
+               ? DYT_OK
+               : DYTI_FAIL(DYT_ERR_VERIFY,
+                           "step %llu: rollout and trainer differ by %g in a "
+                           "token's log-probability, more than "
+                           "algorithm.max_logprob_gap = %g: their weights or "
+                           "their sums are not the same",
+                           (unsigned long long)m->step, gap, limit);
+}
+
 static enum dyt_status step(struct dyti_manager *m)
 {
     struct dyti_scored scored;
@@ -277,6 +295,7 @@ static enum dyt_status step(struct dyti_manager *m)
     enum dyt_status st;
 
     m->step++;
+    dyti_faults_step(&m->faults, m->step);
     ordered = dyti_now_ns();
     st = dyti_manager_next_batch(m, &scored);
     if (st != DYT_OK) {
@@ -293,6 +312,7 @@ static enum dyt_status step(struct dyti_manager *m)
     st = st != DYT_OK ? st : dyti_manager_switch(m, DYTI_TARGET_TRAIN);
     st = st != DYT_OK ? st : train(m, &scored, &metrics);
     st = st != DYT_OK ? st : dyti_manager_say_step(m, &scored, &metrics);
+    st = st != DYT_OK ? st : check_gap(m, &metrics);
     dyti_msg_metrics_fini(&metrics);
     dyti_scored_fini(&scored);
     return st;
@@ -407,7 +427,8 @@ int dyti_manager_run(struct dyti_job *job, struct dyti_assembly *assembly,
 
     manager_init(&m, job, assembly, model_dir);
     dyti_phase_init(&m.phase, 0);
-    st = run(&m, resume);
+    st = dyti_faults_read(&m.faults, DYTI_FAULT_MANAGER);
+    st = st != DYT_OK ? st : run(&m, resume);
     dyti_phase_take(&m.phase, st == DYT_OK ? DYTI_EVENT_STOP : DYTI_EVENT_FAIL,
                     0);
     if (st != DYT_OK && m.page != NULL) { /* nobody waits for anybody now */

@@ -13,6 +13,7 @@
 #define DYTI_CLI_MANAGER_H
 
 #include "cli/assemble.h"
+#include "cli/fault.h"
 #include "control/control.h"
 #include "exec/control.h"
 #include "format/chat_template.h"
@@ -104,6 +105,7 @@ struct dyti_manager {
     const char *end;         /* "steps", "reward", "seconds", "interrupted" */
     bool tty;
     int64_t last_line_ns, step_ns;
+    struct dyti_faults faults; /* that a test ordered */
 };
 
 /* A step's samples with what scoring said of them. */
@@ -138,6 +140,9 @@ enum dyt_status dyti_manager_glance(struct dyti_manager *m, int64_t ms);
 /* Send an encoded message to every rank. */
 enum dyt_status dyti_manager_tell(struct dyti_manager *m, enum dyt_status st,
                                   struct dyti_buffer *buffer);
+/* The rank that hangs: all are woken, and it is the one that stays silent.
+ * `answered` [ranks] have said what was asked; NULL: none. */
+uint32_t dyti_manager_find_hung(struct dyti_manager *m, const bool *answered);
 struct dyti_envelope dyti_manager_stamp(struct dyti_manager *m,
                                         enum dyti_message type);
 

@@ -129,15 +129,18 @@ static enum dyt_status save(struct dyti_manager *m, const char *root)
     }
     fill_state(m, &state);
     state.job = m->job_text;
-    st = write_parts(m, part);
+    st = dyti_faults_at(&m->faults, "save");
+    st = st != DYT_OK ? st : write_parts(m, part);
+    st = st != DYT_OK ? st : dyti_faults_at(&m->faults, "parts");
     st = st != DYT_OK
              ? st
              : dyti_checkpoint_finish(part, &state, keep > 0 ? keep : 1,
                                       m->job->checkpoint.keep_best, whole);
     if (st != DYT_OK) {
         dyti_checkpoint_abort(part);
+        return st;
     }
-    return st;
+    return dyti_faults_at(&m->faults, "saved");
 }
 
 enum dyt_status dyti_manager_save(struct dyti_manager *m)

@@ -48,9 +48,12 @@ static enum dyt_status decide(struct dyti_manager *m)
         if (dyti_switch_commit(m->page, wait, m->phase.epoch) == DYT_PENDING) {
             st = dyti_manager_glance(m, 0);
             if (st == DYT_OK && dyti_now_ns() > until) {
-                st = DYTI_FAIL(
-                    DYT_ERR_TIMEOUT, "switch %llu was not ready within %g s",
-                    (unsigned long long)m->phase.epoch, m->job->sw.deadline);
+                st = DYTI_FAIL(DYT_ERR_TIMEOUT,
+                               "rank %u was not ready within %g s of switch "
+                               "%llu",
+                               dyti_manager_find_hung(m, NULL),
+                               m->job->sw.deadline,
+                               (unsigned long long)m->phase.epoch);
             }
             if (st != DYT_OK) {
                 dyti_switch_abort(m->page, wait, m->phase.epoch);
@@ -109,14 +112,29 @@ static enum dyt_status run(struct dyti_manager *m, enum dyti_target target,
     enum dyt_status st = pause_all(m);
 
     m->last_switch.pause_ns = dyti_now_ns() - start;
+    st = st != DYT_OK ? st : dyti_faults_at(&m->faults, "begin");
     st = st != DYT_OK
              ? st
              : dyti_switch_begin(m->page, m->phase.epoch, m->phase.version);
     st = st != DYT_OK ? st : order_all(m, target);
+    if (st == DYT_OK) {
+        dyti_faults_await_votes(&m->faults, m->page, m->job->ranks,
+                                m->phase.epoch, dyti_backends_host()->wait);
+        st = dyti_faults_at(&m->faults, "votes");
+    }
     st = st != DYT_OK ? st : decide(m);
+    st = st != DYT_OK ? st : dyti_faults_at(&m->faults, "commit");
     return st != DYT_OK ? st
                         : dyti_manager_collect(m, DYTI_MSG_SWITCH_DONE,
                                                m->job->sw.deadline, on_done, m);
+}
+
+/* The one decision that all ranks see. */
+static bool committed(const struct dyti_manager *m)
+{
+    uint64_t decision = atomic_load(&m->page->decision);
+
+    return decision == (m->phase.epoch << 8 | DYTI_DECISION_COMMIT);
 }
 
 enum dyt_status dyti_manager_switch(struct dyti_manager *m,
@@ -131,14 +149,17 @@ enum dyt_status dyti_manager_switch(struct dyti_manager *m,
     m->last_switch = (struct dyti_switch_record){0};
     st = run(m, target, start);
     if (st != DYT_OK) {
-        const char *old =
-            target == DYTI_TARGET_ROLLOUT ? "training" : "rollout";
+        bool done = committed(m);
+        bool rollout = (target == DYTI_TARGET_ROLLOUT) == done;
 
-        DYTI_NOTE(
-            "switching (epoch %llu, version %llu): the %s layout is whole",
-            (unsigned long long)m->phase.epoch,
-            (unsigned long long)m->phase.version, old);
-        dyti_phase_take(&m->phase, DYTI_EVENT_ABORT, 0);
+        DYTI_NOTE("switching (epoch %llu, version %llu): %s, the %s layout is "
+                  "whole",
+                  (unsigned long long)m->phase.epoch,
+                  (unsigned long long)m->phase.version,
+                  done ? "committed" : "not committed",
+                  rollout ? "rollout" : "training");
+        dyti_phase_take(&m->phase, done ? DYTI_EVENT_COMMIT : DYTI_EVENT_ABORT,
+                        0);
         return st;
     }
     m->last_switch.total_ns = dyti_now_ns() - start;

@@ -10,6 +10,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define ORIGIN_NS 200000000  /* for the words of the rank that failed first */
+#define HUNG_NS   1000000000 /* for those of ranks that were woken */
+
 struct dyti_envelope dyti_manager_stamp(struct dyti_manager *m,
                                         enum dyti_message type)
 {
@@ -76,23 +79,58 @@ static enum dyt_status on_signal(struct dyti_manager *m)
                      dyti_phase_state_name(m->phase.state));
 }
 
+/* The error message of `rank`, if it comes within a moment. */
+static bool hear_from(struct dyti_manager *m, uint32_t rank,
+                      struct dyti_msg_error *out)
+{
+    int64_t until = dyti_now_ns() + ORIGIN_NS;
+
+    while (dyti_now_ns() < until) {
+        enum dyti_control_event event = DYTI_EVENT_TIMEOUT;
+        struct dyti_frame frame = {0};
+        size_t index;
+        bool heard =
+            dyti_control_wait(m->server, NULL, 0, 20, &event, &frame, &index) ==
+                DYT_OK &&
+            event == DYTI_EVENT_MESSAGE &&
+            frame.envelope.type == DYTI_MSG_ERROR &&
+            (uint32_t)frame.envelope.sender == rank &&
+            dyti_wire_error_decode(frame.buffer.bytes, frame.buffer.size_bytes,
+                                   out) == DYT_OK;
+
+        dyti_frame_fini(&frame);
+        if (heard) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static enum dyt_status on_error(struct dyti_manager *m,
                                 const struct dyti_frame *frame)
 {
-    struct dyti_msg_error e;
+    struct dyti_msg_error e, origin;
     char text[1536];
+    int32_t sender = frame->envelope.sender;
     enum dyt_status st = dyti_wire_error_decode(frame->buffer.bytes,
                                                 frame->buffer.size_bytes, &e);
 
     if (st != DYT_OK) {
         return st;
     }
+    /* A rank that was woken may be heard before the one that failed. */
+    if (e.rank >= 0 && e.rank != sender &&
+        hear_from(m, (uint32_t)e.rank, &origin)) {
+        sender = e.rank;
+        dyti_msg_error_fini(&e);
+        e = origin;
+    }
     st = (enum dyt_status)e.status;
     if (st == DYT_OK || st == DYT_PENDING) {
         st = DYT_ERR_PEER;
     }
-    snprintf(text, sizeof(text), "rank %d: %s", frame->envelope.sender, e.text);
-    wake_all(m, (uint32_t)(e.rank >= 0 ? e.rank : frame->envelope.sender), st);
+    snprintf(text, sizeof(text), "rank %d: %s", sender, e.text);
+    wake_all(m, (uint32_t)(e.rank >= 0 ? e.rank : sender), st);
     dyti_msg_error_fini(&e);
     return dyti_error_adopt(st, text);
 }
@@ -166,13 +204,48 @@ enum dyt_status dyti_manager_glance(struct dyti_manager *m, int64_t ms)
     return st;
 }
 
-/* The rank that has been silent the longest, for the message. */
-static uint32_t silent_rank(const struct dyti_manager *m, const bool *answered)
+/* The first rank that was not heard, and how many there are. */
+static uint32_t silent_rank(const struct dyti_manager *m, const bool *heard,
+                            uint32_t *out_count)
 {
-    uint32_t rank = 0;
+    uint32_t first = 0;
 
-    while (rank + 1 < m->job->ranks && answered[rank]) {
-        rank++;
+    *out_count = 0;
+    for (uint32_t r = m->job->ranks; r-- > 0;) {
+        if (!heard[r]) {
+            first = r;
+            ++*out_count;
+        }
+    }
+    return first;
+}
+
+uint32_t dyti_manager_find_hung(struct dyti_manager *m, const bool *answered)
+{
+    bool heard[DYTI_RANKS_MAX] = {false};
+    int64_t until = dyti_now_ns() + HUNG_NS;
+    uint32_t silent, rank;
+
+    if (answered != NULL) {
+        memcpy(heard, answered, m->job->ranks * sizeof(heard[0]));
+    }
+    rank = silent_rank(m, heard, &silent);
+    wake_all(m, rank, DYT_ERR_TIMEOUT);
+    while (silent > 1 && dyti_now_ns() < until) {
+        enum dyti_control_event event = DYTI_EVENT_TIMEOUT;
+        struct dyti_frame frame = {0};
+        size_t index;
+        uint32_t left;
+
+        if (dyti_control_wait(m->server, NULL, 0, 20, &event, &frame, &index) ==
+                DYT_OK &&
+            event == DYTI_EVENT_MESSAGE &&
+            (uint32_t)frame.envelope.sender < m->job->ranks) {
+            heard[frame.envelope.sender] = true;
+        }
+        dyti_frame_fini(&frame);
+        left = silent_rank(m, heard, &silent);
+        rank = silent > 0 ? left : rank;
     }
     return rank;
 }
@@ -225,9 +298,8 @@ enum dyt_status dyti_manager_collect(struct dyti_manager *m,
             dyti_frame_fini(&frame);
             until = dyti_now_ns() + limit; /* a sign of life */
         } else if (st == DYT_OK && dyti_now_ns() >= until) {
-            uint32_t rank = silent_rank(m, answered);
+            uint32_t rank = dyti_manager_find_hung(m, answered);
 
-            wake_all(m, rank, DYT_ERR_TIMEOUT);
             st =
                 DYTI_FAIL(DYT_ERR_TIMEOUT,
                           "rank %u gave no sign of life for %g s while %s",

@@ -182,7 +182,12 @@ static enum dyt_status spawn_all(struct dyti_manager *m)
         st = spawn_one(m, r, life[0]);
     }
     close(life[0]);
-    return st;
+    /* Workers have them; nobody else is to inherit them. */
+    fcntl(m->control_mem.handle, F_SETFD, FD_CLOEXEC);
+    for (uint32_t r = 0; r < m->job->ranks; r++) {
+        fcntl(m->worker[r].segment_fd, F_SETFD, FD_CLOEXEC);
+    }
+    return st != DYT_OK ? st : dyti_faults_at(&m->faults, "spawned");
 }
 
 /* ---- assign -------------------------------------------------------------- */

@@ -162,17 +162,22 @@ int dyti_worker_main(const struct dyti_worker_args *args)
     signal(SIGINT, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_NAME, "dynatrain-rank", 0, 0, 0);
+    /* A stopped process cannot see the end of a pipe; the watch of the pipe is
+     * what counts for managers that died before this line. */
+    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     dyti_log_configure(dyti_env_text(DYTI_ENV_LOG),
                        dyti_env_text(DYTI_ENV_LOG_AREA));
     dyti_log_identity((int32_t)args->rank, "start");
 
-    st = start_watch(&w);
+    st = dyti_faults_read(&w.faults, (int32_t)args->rank);
+    st = st != DYT_OK ? st : start_watch(&w);
     st = st != DYT_OK
              ? st
              : dyti_control_client_open(args->endpoint, args->job, args->rank,
                                         dyti_wire_envelope, &w.client);
     if (st == DYT_OK) {
-        st = say_hello(&w);
+        st = dyti_faults_at(&w.faults, "hello");
+        st = st != DYT_OK ? st : say_hello(&w);
         st = st != DYT_OK ? st : take_assignment(&w);
         st = st != DYT_OK ? st : serve(&w);
         if (st != DYT_OK && st != DYT_ERR_CANCELLED) {

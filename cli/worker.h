@@ -6,6 +6,7 @@
 #define DYTI_CLI_WORKER_H
 
 #include "cli/assemble.h"
+#include "cli/fault.h"
 #include "control/control.h"
 #include "edm/world.h"
 #include "exec/switch.h"
@@ -45,6 +46,7 @@ struct dyti_worker {
     double copy_rate;     /* bytes per second */
     uint32_t done, total; /* progress of what runs */
     int64_t last_beat_ns, order_ns, first_token_ns;
+    struct dyti_faults faults; /* that a test ordered */
 };
 
 /* Build everything that the assignment says; fills `worker`. */

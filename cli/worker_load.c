@@ -178,6 +178,7 @@ static enum dyt_status make_trainer(struct dyti_worker *w)
         p.reference = region(w, DYTI_ARENA_REFERENCE, DYTI_PARAM);
     }
     p.work = dyti_world_work(w->world, &p.work_bytes);
+    dyti_faults_trainer(&w->faults, &p);
     return dyti_trainer_create(&p, &w->trainer);
 }
 
@@ -208,6 +209,7 @@ static enum dyt_status make_rollout(struct dyti_worker *w,
     p.pp = dyti_world_group(w->world, slot, DYTI_DIM_PP);
     p.weights = region(w, slot, DYTI_PARAM);
     work = dyti_world_work(w->world, &work_bytes);
+    dyti_faults_rollout(&w->faults, &p);
     return dyti_rollout_create(&p, work, work_bytes, &w->rollout);
 }
 
@@ -280,6 +282,7 @@ enum dyt_status dyti_worker_build(struct dyti_worker *w,
 
     st = st != DYT_OK ? st : open_kernels(w, assign->threads);
     st = st != DYT_OK ? st : open_world(w);
+    st = st != DYT_OK ? st : dyti_faults_at(&w->faults, "built");
     st = st != DYT_OK ? st : make_trainer(w);
     st = st != DYT_OK ? st : make_rollout(w, assign->model_dir);
     st = st != DYT_OK ? st : prepare_switches(w);
@@ -288,6 +291,7 @@ enum dyt_status dyti_worker_build(struct dyti_worker *w,
                                        : load_fresh(w, assign->model_dir);
     }
     st = st != DYT_OK ? st : load_reference(w, assign->model_dir);
+    st = st != DYT_OK ? st : dyti_faults_at(&w->faults, "loaded");
     st = st != DYT_OK ? st : measure_copy(w);
     w->load_seconds = (double)(dyti_now_ns() - start) * 1e-9;
     return st;

@@ -111,7 +111,10 @@ static enum dyt_status act_generate(struct dyti_worker *w,
     w->order_ns = w->last_beat_ns = dyti_now_ns();
     w->first_token_ns = 0;
     answer.step = order.step;
-    st = generate(w, &order, &answer);
+    dyti_faults_step(&w->faults, order.step);
+    st = dyti_faults_at(&w->faults, "generate");
+    st = st != DYT_OK ? st : generate(w, &order, &answer);
+    st = st != DYT_OK ? st : dyti_faults_at(&w->faults, "generated");
     answer.generate_ns = dyti_now_ns() - w->order_ns;
     answer.first_token_ns = w->first_token_ns;
     if (st == DYT_OK) {
@@ -235,10 +238,13 @@ static enum dyt_status act_train(struct dyti_worker *w,
     if (st != DYT_OK) {
         return st;
     }
-    if (w->trainer != NULL) {
+    dyti_faults_step(&w->faults, order.step);
+    st = dyti_faults_at(&w->faults, "train");
+    if (st == DYT_OK && w->trainer != NULL) {
         st = dyti_trainer_step(w->trainer, &order.batch, order.step, &metrics);
         put_metrics(&list, &metrics);
     }
+    st = st != DYT_OK ? st : dyti_faults_at(&w->faults, "trained");
     if (st == DYT_OK && order.step % MEMORY_EVERY == 1) {
         st = put_memory(w, &names, &list);
     }
@@ -308,6 +314,7 @@ static enum dyt_status act_switch(struct dyti_worker *w,
     }
     how.epoch = w->epoch = order.epoch;
     w->version = frame->envelope.version;
+    dyti_faults_switch(&w->faults, order.target, &how);
     st = dyti_switch_run(order.target == DYTI_TARGET_ROLLOUT ? w->to_rollout
                                                              : w->to_train,
                          &how, &report);
@@ -356,11 +363,13 @@ static enum dyt_status act_checkpoint(struct dyti_worker *w,
         base[k] = dyti_world_region(w->world, w->args.rank, DYTI_ARENA_TRAIN,
                                     (enum dyti_kind)k);
     }
+    st = st != DYT_OK ? st : dyti_faults_at(&w->faults, "checkpoint");
     if (st == DYT_OK) {
         st = dyti_checkpoint_write(order.path, &spec,
                                    w->assembly.layout[DYTI_ARENA_TRAIN],
                                    w->args.rank, base);
     }
+    st = st != DYT_OK ? st : dyti_faults_at(&w->faults, "checkpointed");
     dyti_msg_checkpoint_fini(&order);
     if (st != DYT_OK) {
         DYTI_NOTE("writing rank %u's part of a checkpoint", w->args.rank);

@@ -218,6 +218,11 @@ static enum dyt_status check_train(struct dyti_job_reader *reader,
             "%g",
             phase->loss.clip_dual, 1.0 + phase->loss.clip_high);
     }
+    if ((phase->layout.dtype != DYTI_JOB_F32 ||
+         rollout->layout.dtype != DYTI_JOB_F32) &&
+        !dyti_reader_was_set(reader, JOB, 0, "algorithm.max_logprob_gap")) {
+        job->algorithm.max_logprob_gap = 0.0; /* bf16 rounds more coarsely */
+    }
     updates = (uint64_t)job->steps * phase->batch.epochs *
               ((uint64_t)job->algorithm.prompts_per_step *
                job->algorithm.samples_per_prompt / phase->batch.mini_batch);

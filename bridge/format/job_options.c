@@ -106,6 +106,11 @@ const struct dyti_option dyti_job_options[] = {
         "updates that a sample may lie behind the trainer", RANGE(0, 1 << 20),
         .unserved_from = 1),
 
+    JOB("algorithm.max_logprob_gap", REAL, algorithm.max_logprob_gap, "0.001",
+        "largest difference between rollout and trainer in a token's log-probability; more ends the run, 0: any"
+        " (also if not given and a phase is not f32)",
+        RANGE(0, INFINITY)),
+
     JOB("reference.model", TEXT, reference.model, "\"\"",
         "weights of the reference policy; empty: the policy's own at the start"),
     JOB("reference.dtype", CHOICE, reference.dtype, "\"policy\"",

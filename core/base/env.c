@@ -7,15 +7,15 @@
 
 #define PREFIX "DYNATRAIN_"
 
-static const struct dyti_env_row table[DYTI_ENV_COUNT] = {
+static const struct dyti_env_row table[DYTI_ENV_ALL] = {
 #define ROW(id, name, fallback, values, help) {name, fallback, values, help},
-    DYTI_ENV_MAP(ROW)
+    DYTI_ENV_MAP(ROW) DYTI_ENV_TEST_MAP(ROW)
 #undef ROW
 };
 
 const struct dyti_env_row *dyti_env_row(enum dyti_env setting)
 {
-    dyti_require(setting < DYTI_ENV_COUNT);
+    dyti_require(setting < DYTI_ENV_ALL);
     return &table[setting];
 }
 
@@ -66,7 +66,7 @@ enum dyt_status dyti_env_cache_dir(char *out_path, size_t path_bytes)
 /* True if `entry` ("NAME=value") is one of the table. */
 static bool known(const char *entry)
 {
-    for (size_t i = 0; i < DYTI_ENV_COUNT; i++) {
+    for (size_t i = 0; i < DYTI_ENV_ALL; i++) {
         size_t bytes = strlen(table[i].name);
 
         if (strncmp(entry, table[i].name, bytes) == 0 && entry[bytes] == '=') {

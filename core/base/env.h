@@ -31,11 +31,23 @@
     X(PREFIX, "DYNATRAIN_PREFIX", NULL, "folder",                              \
       "where make looks for libraries besides the system's places")
 
+/* Settings that only test builds know; no page lists them. */
+#ifdef DYT_TEST_HOOKS
+#define DYTI_ENV_TEST_MAP(X)                                                   \
+    X(FAULT, "DYNATRAIN_FAULT", NULL, "rank=2,at=verified,step=3,how=kill",    \
+      "a fault that a test orders")
+#else
+#define DYTI_ENV_TEST_MAP(X)
+#endif
+
+/* DYTI_ENV_COUNT: how many people know. */
 enum dyti_env {
 #define DYTI_ENV_ENUM(id, name, fallback, values, help) DYTI_ENV_##id,
-    DYTI_ENV_MAP(DYTI_ENV_ENUM)
+    DYTI_ENV_MAP(DYTI_ENV_ENUM) DYTI_ENV_COUNT,
+    DYTI_ENV_BEFORE_TEST = DYTI_ENV_COUNT - 1,
+    DYTI_ENV_TEST_MAP(DYTI_ENV_ENUM)
 #undef DYTI_ENV_ENUM
-        DYTI_ENV_COUNT
+        DYTI_ENV_ALL
 };
 
 /* All strings static; fallback is NULL where there is no default. */

@@ -60,6 +60,9 @@ struct dyti_algorithm {
     uint32_t overlong_buffer; /* tokens; 0: no overlong penalty */
     double overlong_factor;
     uint32_t max_staleness; /* 0 */
+    /* Of a token's log-probability, rollout against trainer, before a step's
+     * first update; 0: any. */
+    double max_logprob_gap;
 };
 
 /* [phase.loss] */
