@@ -1,12 +1,12 @@
 /* Matrix products: which way, and cut how.
- *   dot    y = x·Wᵀ, weights as they lie: decode shapes, and everything long
- *          in k, where no packing is needed
+ *   dot    y = x·Wᵀ, weights as they lie: decode shapes, and up to some 100
+ *          rows where k is long
  *   bf16   the same with activations rounded to bf16, where the machine
  *          multiplies bf16 (M > 16; below that memory is the limit)
  *   onednn the rest, on tiles that we cut, one thread each
  *   outer  the rest, where oneDNN would not use the instruction set asked for,
  *          or weights must be widened
- * Measured by bench/bench_gemm.c. */
+ * Measured by bench/gemm. */
 #include "device/host/kernels.h"
 #include "device/host/reference/reference.h"
 
@@ -16,18 +16,20 @@
 /* Of the OpenMP library that oneDNN was linked with. */
 extern void omp_set_num_threads(int threads);
 
-#define DECODE_ROWS  16  /* at most so many rows are bound by memory */
-#define DOT_LONG_K   256 /* from here on the sum over lanes is hidden */
-#define BF16_STEP    32  /* elements of k in one bf16 product */
-#define INLINE_FLOPS 100000.0
-#define PIECE_FLOPS  1000000.0 /* smaller pieces are not worth a thread */
-#define PIECES       8
+#define DECODE_ROWS    16  /* at most so many rows are bound by memory */
+#define DOT_LONG_K     256 /* from here on the sum over lanes is hidden */
+#define ONEDNN_ROWS    128 /* from here on its packing pays */
+#define BF16_STEP      32  /* elements of k in one bf16 product */
+#define INLINE_FLOPS   100000.0
+#define PIECE_PRODUCTS 2000000.0 /* smaller pieces are not worth a thread */
+#define PIECES         8
 
 struct job {
     struct host *host;
     const struct dyti_gemm *g;
-    int64_t mt, nt, column_tiles; /* a tile is mt x nt elements of c */
-    atomic_int failed;            /* oneDNN's status */
+    int64_t mt, nt; /* a tile is mt x nt elements of c */
+    int64_t row_tiles, column_tiles;
+    atomic_int failed; /* oneDNN's status */
 };
 
 /* The part of c that a tile makes. */
@@ -37,9 +39,14 @@ struct part {
 
 static struct part part_of(const struct job *job, size_t index)
 {
-    struct part p = {.i = (int64_t)index / job->column_tiles * job->mt,
-                     .j = (int64_t)index % job->column_tiles * job->nt};
+    int64_t at = (int64_t)index;
+    struct part p = {.i = at / job->column_tiles * job->mt,
+                     .j = at % job->column_tiles * job->nt};
 
+    if (job->g->n > job->g->m) { /* the larger operand is read once */
+        p.i = at % job->row_tiles * job->mt;
+        p.j = at / job->row_tiles * job->nt;
+    }
     p.m = host_min(job->mt, job->g->m - p.i);
     p.n = host_min(job->nt, job->g->n - p.j);
     return p;
@@ -153,6 +160,14 @@ static void onednn_tile(void *arg, size_t index, uint32_t thread)
     }
 }
 
+/* A side of at most `tile`, so that all tiles are about equal. */
+static int64_t even(int64_t whole, int64_t tile, int64_t block)
+{
+    int64_t each = host_parts(whole, host_parts(whole, tile));
+
+    return host_parts(each, block) * block;
+}
+
 /* Halve the tile until there are enough pieces worth a thread, keeping its
  * sides multiples of a register block. */
 static void cut(struct job *job, int64_t mt, int64_t nt, int64_t rows,
@@ -168,7 +183,7 @@ static void cut(struct job *job, int64_t mt, int64_t nt, int64_t rows,
         nt = g->n;
     }
     while (host_parts(g->m, mt) * host_parts(g->n, nt) < PIECES &&
-           (double)mt * (double)nt * (double)g->k > PIECE_FLOPS &&
+           (double)mt * (double)nt * (double)g->k > PIECE_PRODUCTS &&
            (mt > rows || nt > cols)) {
         if (mt / rows >= nt / cols) {
             mt = host_parts(mt / 2, rows) * rows;
@@ -176,8 +191,8 @@ static void cut(struct job *job, int64_t mt, int64_t nt, int64_t rows,
             nt = host_parts(nt / 2, cols) * cols;
         }
     }
-    job->mt = mt;
-    job->nt = nt;
+    job->mt = even(g->m, mt, rows);
+    job->nt = even(g->n, nt, cols);
 }
 
 static void cut_dot(struct job *job)
@@ -198,9 +213,16 @@ static void cut_dot(struct job *job)
     cut(job, mt, 128, simd->dot_rows, simd->dot_cols);
 }
 
-static bool is_long_dot(const struct dyti_gemm *g)
+static bool is_dot(const struct host *host, const struct dyti_gemm *g)
 {
-    return g->trans_b && (g->m <= DECODE_ROWS || g->k >= DOT_LONG_K);
+    if (!g->trans_b) {
+        return false;
+    }
+    if (g->m <= DECODE_ROWS) {
+        return true;
+    }
+    return g->k >= DOT_LONG_K &&
+           (g->m < ONEDNN_ROWS || !host->onednn || g->b_dtype != DYTI_F32);
 }
 
 static enum dyt_status run_bf16(struct job *job, dyti_tile_fn *out_tile)
@@ -225,13 +247,13 @@ static enum dyt_status choose(struct job *job, dyti_tile_fn *out_tile)
         host->isa == HOST_AVX512_BF16) {
         return run_bf16(job, out_tile);
     }
-    if (is_long_dot(g)) {
+    if (is_dot(host, g)) {
         cut_dot(job);
         *out_tile = dot_tile;
         return DYT_OK;
     }
     if (host->onednn && g->b_dtype == DYTI_F32) {
-        cut(job, 384, 384, 48, 48);
+        cut(job, 768, 768, 48, 48);
         *out_tile = onednn_tile;
         return DYT_OK;
     }
@@ -254,10 +276,10 @@ enum dyt_status dyti_host_gemm(void *self, const struct dyti_gemm *g)
     if (st != DYT_OK) {
         return st;
     }
+    job.row_tiles = host_parts(g->m, job.mt);
     job.column_tiles = host_parts(g->n, job.nt);
-    dyti_pool_run(job.host->pool,
-                  (size_t)(host_parts(g->m, job.mt) * job.column_tiles), tile,
-                  &job);
+    dyti_pool_run(job.host->pool, (size_t)(job.row_tiles * job.column_tiles),
+                  tile, &job);
     if (atomic_load(&job.failed) != 0) {
         return DYTI_FAIL(DYT_ERR_DEVICE,
                          "oneDNN's product of %lld x %lld x %lld answers %d",

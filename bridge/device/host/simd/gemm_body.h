@@ -25,8 +25,19 @@ INLINE void dot_finish(const struct simd_dot *t, int64_t i, int64_t j,
     }
 }
 
+/* The weights of the next columns, which this pass has time to wait for.
+ * Beyond the end it is a hint without effect. */
+INLINE void prefetch_weight(const void *w, enum dyti_dtype dtype, int64_t i)
+{
+    int64_t bytes = dtype == DYTI_F32 ? 4 : 2;
+
+    __builtin_prefetch((const void *)((uintptr_t)w + (uintptr_t)(i * bytes)), 0,
+                       3);
+}
+
 INLINE void dot_block(const struct simd_dot *t, int64_t i, int64_t j,
-                      const int mr, const int nr, const enum dyti_dtype dtype)
+                      const int mr, const int nr, const enum dyti_dtype dtype,
+                      const bool ahead)
 {
     vf acc[DOT_MR][4], x[DOT_MR];
     const float *a = t->a + i * t->lda;
@@ -48,6 +59,9 @@ INLINE void dot_block(const struct simd_dot *t, int64_t i, int64_t j,
         for (int s = 0; s < nr; s++) {
             vf w = v_weight(t->b, dtype, (j + s) * ldb + p);
 
+            if (ahead) {
+                prefetch_weight(t->b, dtype, (j + s + nr) * ldb + p);
+            }
             UNROLL
             for (int r = 0; r < mr; r++) {
                 acc[r][s] = v_fma(x[r], w, acc[r][s]);
@@ -72,38 +86,51 @@ INLINE void dot_block(const struct simd_dot *t, int64_t i, int64_t j,
     }
 }
 
-/* All rows against columns [j, j + nr). */
-INLINE void dot_stripe(const struct simd_dot *t, int64_t j, const int nr,
-                       const enum dyti_dtype dtype)
+/* The last t->m - i < DOT_MR rows. */
+INLINE void dot_rest(const struct simd_dot *t, int64_t i, int64_t j,
+                     const int nr, const enum dyti_dtype dtype,
+                     const bool ahead)
 {
-    int64_t i = 0;
-
-    for (; i + DOT_MR <= t->m; i += DOT_MR) {
-        dot_block(t, i, j, DOT_MR, nr, dtype);
-    }
     switch (t->m - i) {
     case 1:
-        dot_block(t, i, j, 1, nr, dtype);
+        dot_block(t, i, j, 1, nr, dtype, ahead);
         break;
 #if DOT_MR > 2
     case 2:
-        dot_block(t, i, j, 2, nr, dtype);
+        dot_block(t, i, j, 2, nr, dtype, ahead);
         break;
 #endif
 #if DOT_MR > 3
     case 3:
-        dot_block(t, i, j, 3, nr, dtype);
+        dot_block(t, i, j, 3, nr, dtype, ahead);
         break;
     case 4:
-        dot_block(t, i, j, 4, nr, dtype);
+        dot_block(t, i, j, 4, nr, dtype, ahead);
         break;
     case 5:
-        dot_block(t, i, j, 5, nr, dtype);
+        dot_block(t, i, j, 5, nr, dtype, ahead);
         break;
 #endif
     default:
         break;
     }
+}
+
+/* All rows against columns [j, j + nr). */
+INLINE void dot_stripe(const struct simd_dot *t, int64_t j, const int nr,
+                       const enum dyti_dtype dtype)
+{
+    int64_t i = DOT_MR;
+
+    if (t->m < DOT_MR) {
+        dot_rest(t, 0, j, nr, dtype, true);
+        return;
+    }
+    dot_block(t, 0, j, DOT_MR, nr, dtype, true);
+    for (; i + DOT_MR <= t->m; i += DOT_MR) {
+        dot_block(t, i, j, DOT_MR, nr, dtype, false);
+    }
+    dot_rest(t, i, j, nr, dtype, false);
 }
 
 INLINE void dot_typed(const struct simd_dot *t, const enum dyti_dtype dtype)
