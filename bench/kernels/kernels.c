@@ -71,7 +71,7 @@ static void attend(struct kernels_bench *k, struct dyti_kernels with,
                    int32_t rows, bool back)
 {
     struct dyti_packed packed = {sequences, sequences * rows,
-                                 even_rows(sequences, rows)};
+                                 even_rows(sequences, rows), NULL};
     int64_t ld = (heads->q + 2 * heads->kv) * heads->head_dim;
     int64_t wide = packed.row_count * heads->q * heads->head_dim;
     float scale = 1.0f / sqrtf((float)heads->head_dim);

@@ -11,6 +11,7 @@ static const struct dyti_heads head_sets[] = {
     {.q = 2, .kv = 1, .q_lo = 6, .kv_lo = 2, .group = 3, .head_dim = 20},
     {.q = 2, .kv = 1, .q_lo = 0, .kv_lo = 0, .group = 2, .head_dim = 136},
     {.q = 1, .kv = 1, .q_lo = 0, .kv_lo = 0, .group = 1, .head_dim = 2},
+    {.q = 2, .kv = 2, .q_lo = 0, .kv_lo = 0, .group = 4, .head_dim = 8},
 };
 
 static int64_t width_of(const struct dyti_heads *h)

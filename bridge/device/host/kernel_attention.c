@@ -132,11 +132,12 @@ static void packed_tile(void *arg, size_t index, uint32_t thread)
     }
 }
 
-/* Floats of scratch for `count` scores, padded to vectors. */
-static enum dyt_status score_scratch(struct host *host, int64_t count)
+static enum dyt_status attend_scratch(struct host *host, int64_t dim,
+                                      int64_t rows, int64_t seen)
 {
-    return dyti_host_scratch(host, (size_t)(count + 2 * host->simd->lanes) *
-                                       sizeof(float));
+    return dyti_host_scratch(
+        host,
+        (size_t)host->simd->attend_scratch(dim, rows, seen) * sizeof(float));
 }
 
 enum dyt_status dyti_host_attention(void *self, const float *qkv, int64_t ld,
@@ -152,11 +153,11 @@ enum dyt_status dyti_host_attention(void *self, const float *qkv, int64_t ld,
                       .packed = packed,
                       .out = out,
                       .lse = lse};
+    int64_t most = longest(packed);
     enum dyt_status st;
 
     dyti_assert(prefixes_fit(packed));
-    st = score_scratch(self, longest(packed));
-
+    st = attend_scratch(self, heads->head_dim, most, most);
     if (st == DYT_OK) {
         run(&job, packed->sequence_count * heads->q, packed_pairs(&job),
             packed_tile);
@@ -175,11 +176,8 @@ static void back_sequence(const struct job *job, int64_t s, int64_t kv,
     int64_t rows = job->packed->first[s + 1] - first;
     float *dk = job->dqkv + first * job->ld + (heads->q + kv) * dim;
     float *dv = dk + heads->kv * dim;
+    bool add = false;
 
-    for (int64_t r = 0; r < rows; r++) {
-        memset(dk + r * job->ld, 0, (size_t)dim * sizeof(float));
-        memset(dv + r * job->ld, 0, (size_t)dim * sizeof(float));
-    }
     for (int64_t h = 0; h < heads->q; h++) {
         int64_t at = (first * heads->q + h) * dim;
         struct simd_attend_back t = {.keys = packed_keys(job, s, kv),
@@ -195,11 +193,17 @@ static void back_sequence(const struct job *job, int64_t s, int64_t kv,
                                      .dq =
                                          job->dqkv + first * job->ld + h * dim,
                                      .dk = dk,
-                                     .dv = dv};
+                                     .dv = dv,
+                                     .add = add};
 
         if (kv_head(heads, h) == kv) {
             job->host->simd->attend_back(&t, scratch);
+            add = true;
         }
+    }
+    for (int64_t r = 0; r < rows && !add; r++) { /* a head that nobody reads */
+        memset(dk + r * job->ld, 0, (size_t)dim * sizeof(float));
+        memset(dv + r * job->ld, 0, (size_t)dim * sizeof(float));
     }
 }
 
@@ -248,11 +252,11 @@ enum dyt_status dyti_host_attention_back(void *self, const float *dout,
                       .out_in = out,
                       .lse_in = lse,
                       .dqkv = dqkv};
+    int64_t most = longest(packed);
     enum dyt_status st;
 
     dyti_assert(prefixes_fit(packed));
-    st = score_scratch(self, 2 * longest(packed));
-
+    st = attend_scratch(self, heads->head_dim, most, most);
     if (st == DYT_OK) {
         run(&job, packed->sequence_count * heads->kv, 2 * packed_pairs(&job),
             back_tile);
@@ -344,7 +348,7 @@ enum dyt_status dyti_host_attention_paged(void *self, const float *qkv,
                       .cache = cache,
                       .batch = batch,
                       .out = out};
-    int64_t most = 0, pairs = 0;
+    int64_t most = 1, pairs = 0;
     enum dyt_status st = DYT_OK;
 
     for (int64_t s = 0; s < batch->sequence_count; s++) {
@@ -353,7 +357,7 @@ enum dyt_status dyti_host_attention_paged(void *self, const float *qkv,
         most = host_max(most, batch->context[s]);
         pairs += rows * batch->context[s];
     }
-    st = score_scratch(self, most);
+    st = attend_scratch(self, heads->head_dim, 1, most);
     if (st != DYT_OK) {
         return st;
     }

@@ -1,6 +1,7 @@
-/* Attention of one head of one sequence, a query row at a time: scores of all
- * keys that the row sees, softmax over them, weighted sum of the values.  Keys
- * are read as they lie: rows of the fused matrix, or blocks of the cache. */
+/* Attention of one head of one sequence, a query row at a time, for the one or
+ * few rows of decoding: scores of all keys that the row sees, softmax over
+ * them, weighted sum of the values.  Keys are read as they lie: rows of the
+ * fused matrix, or blocks of the cache. */
 
 /* Positions [at, at + count) lie `stride` elements apart from element `first`.
  */
@@ -190,8 +191,8 @@ INLINE float exp_all(float *x, int64_t count, float top)
     return v_sum(sum);
 }
 
-INLINE void attend_typed(const struct simd_attend *t, float *scratch,
-                         const enum dyti_dtype dtype)
+INLINE void attend_rows(const struct simd_attend *t, float *scratch,
+                        const enum dyti_dtype dtype)
 {
     const struct simd_keys *keys = &t->keys;
 
@@ -207,69 +208,6 @@ INLINE void attend_typed(const struct simd_attend *t, float *scratch,
                 t->out + r * t->ldo);
         if (t->lse != NULL) {
             t->lse[r * t->ldl] = top + logf(sum);
-        }
-    }
-}
-
-static void simd_attend_any(const struct simd_attend *t, float *scratch)
-{
-    if (t->keys.dtype == DYTI_F32) {
-        attend_typed(t, scratch, DYTI_F32);
-    } else {
-        attend_typed(t, scratch, DYTI_BF16);
-    }
-}
-
-/* ---- backward ---- */
-
-/* y += a * x over dim elements. */
-INLINE void add_scaled(float *y, float a, const float *x, int64_t dim)
-{
-    vf f = v_set(a);
-
-    VECTORS(dim, v_put(y + i, v_fma(f, v_part(x + i, n), v_part(y + i, n)), n));
-}
-
-/* p = e^(s - lse), ds = scale p (dp - delta), over arrays padded to VL. */
-INLINE void score_gradients(float *s, float *dp, int64_t seen, float lse,
-                            float delta, float scale)
-{
-    for (int64_t i = 0; i < seen; i += VL) {
-        vf p = v_exp(v_load(s + i) - v_set(lse));
-
-        v_store(s + i, p);
-        v_store(dp + i, v_set(scale) * p * (v_load(dp + i) - v_set(delta)));
-    }
-}
-
-/* One query head: dq is written, dk and dv are added to. */
-static void simd_attend_back(const struct simd_attend_back *t, float *scratch)
-{
-    const struct simd_keys *keys = &t->keys;
-    int64_t dim = keys->dim, most = keys->prefix + t->rows;
-    float *s = scratch, *dp = scratch + (most + VL - 1) / VL * VL;
-
-    for (int64_t r = 0; r < t->rows; r++) {
-        const float *q = t->q + r * t->ldq, *dout = t->dout + r * t->ldo;
-        int64_t seen = keys->prefix + r + 1;
-        float delta;
-
-        score_rows(dout, t->out + r * t->ldo, DYTI_F32, 0, 0, dim, 1.0f, &delta,
-                   1);
-        score_all(keys, keys->k, DYTI_F32, q, seen, t->scale, s);
-        score_all(keys, keys->v, DYTI_F32, dout, seen, 1.0f, dp);
-        score_gradients(s, dp, seen, t->lse[r * t->ldl], delta, t->scale);
-        mix_all(keys, keys->k, DYTI_F32, dp, seen, 1.0f, t->dq + r * t->ldq);
-        for (int64_t p = 0; p < seen;) {
-            struct run run = run_from(keys, p, seen);
-
-            for (int64_t x = 0; x < run.count; x++) {
-                int64_t at = run.first + x * keys->stride;
-
-                add_scaled(t->dv + at, s[p + x], dout, dim);
-                add_scaled(t->dk + at, dp[p + x], q, dim);
-            }
-            p += run.count;
         }
     }
 }

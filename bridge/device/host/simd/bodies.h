@@ -3,11 +3,13 @@
  */
 /* clang-format off */
 #include "device/host/simd/gemm_body.h"
-#include "device/host/simd/attention_body.h"
+#include "device/host/simd/flat_body.h"
 #include "device/host/simd/norm_body.h"
 #include "device/host/simd/rows_body.h"
 #include "device/host/simd/loss_body.h"
-#include "device/host/simd/flat_body.h"
+#include "device/host/simd/attention_body.h"
+#include "device/host/simd/tile_body.h"
+#include "device/host/simd/attention_tile_body.h"
 #include "device/host/simd/memory_body.h"
 /* clang-format on */
 
@@ -22,7 +24,8 @@ const struct host_simd SIMD_TABLE = {
     .outer = simd_outer_any,
     .widen = simd_widen,
     .narrow = simd_narrow,
-    .attend = simd_attend_any,
+    .attend_scratch = simd_attend_scratch,
+    .attend = simd_attend,
     .attend_back = simd_attend_back,
     .norm = simd_norm,
     .norm_back = simd_norm_back,

@@ -98,30 +98,9 @@ static void simd_stream(const char *src, char *dst, int64_t bytes)
 
 /* ---- content hash ---- */
 
-#define HASH_LANES (VL > 1 ? VL / 2 : 1)
-
-typedef uint64_t hv __attribute__((vector_size(HASH_LANES * 8)));
-typedef uint32_t hv32 __attribute__((vector_size(HASH_LANES * 4)));
-typedef uint16_t hv16 __attribute__((vector_size(HASH_LANES * 2)));
-
 INLINE hv hash_load(const char *p, const int64_t bytes)
 {
-    hv wide;
-
-    if (bytes == 4) {
-        hv32 x;
-
-        memcpy(&x, p, sizeof(x));
-        return __builtin_convertvector(x, hv);
-    }
-    if (bytes == 2) {
-        hv16 x;
-
-        memcpy(&x, p, sizeof(x));
-        return __builtin_convertvector(x, hv);
-    }
-    memcpy(&wide, p, sizeof(wide));
-    return wide;
+    return bytes == 4 ? hv_load32(p) : bytes == 2 ? hv_load16(p) : hv_load64(p);
 }
 
 /* dyti_content_mix in lanes; base = salt + index * its factor. */

@@ -52,7 +52,7 @@ struct simd_keys {
 };
 
 /* Rows of one query head: row r, at q + r*ldq, sees before + r + 1 positions.
- * Scratch: as many floats as the last row sees, and a vector more. */
+ */
 struct simd_attend {
     struct simd_keys keys;
     const float *q;
@@ -62,14 +62,15 @@ struct simd_attend {
     int64_t ldo, ldl;
 };
 
-/* keys.block is NULL, before is keys.prefix; dk and dv lie as k and v do, dq has
- * ldq, dout and out have ldo.  Scratch: twice as much. */
+/* keys.block is NULL, before is keys.prefix; dk and dv lie as k and v do, dq
+ * has ldq, dout and out have ldo. */
 struct simd_attend_back {
     struct simd_keys keys;
     const float *q, *dout, *out, *lse;
     int64_t ldq, ldo, ldl, rows;
     float scale;
     float *dq, *dk, *dv;
+    bool add; /* to dk and dv of the rows; written otherwise (prefix: added) */
 };
 
 struct host_simd {
@@ -84,6 +85,8 @@ struct host_simd {
     void (*widen)(const uint16_t *src, float *dst, int64_t count);
     void (*narrow)(const float *src, uint16_t *dst, int64_t count);
 
+    /* Floats of scratch for rows of `dim`, the last of which sees `seen`. */
+    int64_t (*attend_scratch)(int64_t dim, int64_t rows, int64_t seen);
     void (*attend)(const struct simd_attend *t, float *scratch);
     void (*attend_back)(const struct simd_attend_back *t, float *scratch);
 

@@ -102,6 +102,14 @@ static inline vf v_keep_ge(vf x, vf a, vf b)
     return _mm256_and_ps(x, _mm256_cmp_ps(a, b, _CMP_NLT_UQ));
 }
 
+/* x in the first n lanes, `other` in the rest. */
+static inline vf v_edge(vf x, float other, int64_t n)
+{
+    return n == VL ? x
+                   : _mm256_blendv_ps(_mm256_set1_ps(other), x,
+                                      _mm256_castsi256_ps(mask_of(n)));
+}
+
 static inline float v_sum(vf x)
 {
     __m128 s =
@@ -218,6 +226,41 @@ static inline double vd_sum(vd x)
 
     _mm256_storeu_pd(lane, _mm256_add_pd(x.lo, x.hi));
     return (lane[0] + lane[2]) + (lane[1] + lane[3]);
+}
+
+/* dst[c*ldd + r] = src[r*lds + c] for 4 x 4 elements. */
+static inline void v_transpose4(const float *src, int64_t lds, float *dst,
+                                int64_t ldd)
+{
+    __m128 r[4];
+
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm_loadu_ps(src + i * lds);
+    }
+    _MM_TRANSPOSE4_PS(r[0], r[1], r[2], r[3]);
+    for (int i = 0; i < 4; i++) {
+        _mm_storeu_ps(dst + i * ldd, r[i]);
+    }
+}
+
+/* 64-bit lanes of the content hash. */
+typedef uint64_t hv __attribute__((vector_size(32)));
+
+#define HASH_LANES 4
+
+static inline hv hv_load16(const char *p)
+{
+    return (hv)_mm256_cvtepu16_epi64(_mm_loadl_epi64((const __m128i *)p));
+}
+
+static inline hv hv_load32(const char *p)
+{
+    return (hv)_mm256_cvtepu32_epi64(_mm_loadu_si128((const __m128i *)p));
+}
+
+static inline hv hv_load64(const char *p)
+{
+    return (hv)_mm256_loadu_si256((const __m256i *)p);
 }
 
 #endif /* DYTI_VEC_AVX2_H */

@@ -91,6 +91,12 @@ static inline vf v_keep_ge(vf x, vf a, vf b)
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ), x);
 }
 
+/* x in the first n lanes, `other` in the rest. */
+static inline vf v_edge(vf x, float other, int64_t n)
+{
+    return n == VL ? x : _mm512_mask_mov_ps(v_set(other), mask_of(n), x);
+}
+
 static inline __m256 v_fold(vf x)
 {
     return _mm256_add_ps(_mm512_castps512_ps256(x),
@@ -219,6 +225,41 @@ static inline double vd_sum(vd x)
     _mm512_storeu_pd(lane, _mm512_add_pd(x.lo, x.hi));
     return ((lane[0] + lane[4]) + (lane[2] + lane[6])) +
            ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+}
+
+/* dst[c*ldd + r] = src[r*lds + c] for 4 x 4 elements. */
+static inline void v_transpose4(const float *src, int64_t lds, float *dst,
+                                int64_t ldd)
+{
+    __m128 r[4];
+
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm_loadu_ps(src + i * lds);
+    }
+    _MM_TRANSPOSE4_PS(r[0], r[1], r[2], r[3]);
+    for (int i = 0; i < 4; i++) {
+        _mm_storeu_ps(dst + i * ldd, r[i]);
+    }
+}
+
+/* 64-bit lanes of the content hash. */
+typedef uint64_t hv __attribute__((vector_size(64)));
+
+#define HASH_LANES 8
+
+static inline hv hv_load16(const char *p)
+{
+    return (hv)_mm512_cvtepu16_epi64(_mm_loadu_si128((const __m128i *)p));
+}
+
+static inline hv hv_load32(const char *p)
+{
+    return (hv)_mm512_cvtepu32_epi64(_mm256_loadu_si256((const __m256i *)p));
+}
+
+static inline hv hv_load64(const char *p)
+{
+    return (hv)_mm512_loadu_si512(p);
 }
 
 #endif /* DYTI_VEC_AVX512_H */

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 /* Loops over register blocks of constant size must be unrolled fully, or the
  * accumulators live in memory. */
@@ -72,21 +73,6 @@ INLINE vf v_weight_part(const void *w, enum dyti_dtype dtype, int64_t i,
                         int64_t n)
 {
     return n == VL ? v_weight(w, dtype, i) : v_weight_n(w, dtype, i, n);
-}
-
-/* x in the first n lanes, `other` in the rest. */
-INLINE vf v_edge(vf x, float other, int64_t n)
-{
-    float lane[VL];
-
-    if (n == VL) {
-        return x;
-    }
-    v_store(lane, x);
-    for (int64_t l = n; l < VL; l++) {
-        lane[l] = other;
-    }
-    return v_load(lane);
 }
 
 /* e^x within 2 ulp; 0 below the normal range, infinity above; NaN stays.

@@ -100,6 +100,14 @@ static inline vf v_keep_ge(vf x, vf a, vf b)
     return a < b ? 0.0f : x;
 }
 
+/* x in the first n lanes, `other` in the rest. */
+static inline vf v_edge(vf x, float other, int64_t n)
+{
+    (void)other;
+    (void)n;
+    return x;
+}
+
 static inline float v_sum(vf x)
 {
     return x;
@@ -165,6 +173,46 @@ static inline vd vd_add_squares(vd sum, vf x)
 static inline double vd_sum(vd x)
 {
     return x;
+}
+
+/* dst[c*ldd + r] = src[r*lds + c] for 4 x 4 elements. */
+static inline void v_transpose4(const float *src, int64_t lds, float *dst,
+                                int64_t ldd)
+{
+    for (int64_t r = 0; r < 4; r++) {
+        for (int64_t c = 0; c < 4; c++) {
+            dst[c * ldd + r] = src[r * lds + c];
+        }
+    }
+}
+
+/* 64-bit lanes of the content hash. */
+typedef uint64_t hv __attribute__((vector_size(8)));
+
+#define HASH_LANES 1
+
+static inline hv hv_load16(const char *p)
+{
+    uint16_t x;
+
+    memcpy(&x, p, sizeof(x));
+    return (hv){x};
+}
+
+static inline hv hv_load32(const char *p)
+{
+    uint32_t x;
+
+    memcpy(&x, p, sizeof(x));
+    return (hv){x};
+}
+
+static inline hv hv_load64(const char *p)
+{
+    uint64_t x;
+
+    memcpy(&x, p, sizeof(x));
+    return (hv){x};
 }
 
 #endif /* DYTI_VEC_SCALAR_H */
