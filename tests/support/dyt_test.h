@@ -27,6 +27,19 @@
 #include <string.h>
 #include <unistd.h>
 
+/* A sanitizer has threads and memory of its own: what is measured under one is
+ * no measure. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define DYT_TEST_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define DYT_TEST_SANITIZED 1
+#endif
+#endif
+#ifndef DYT_TEST_SANITIZED
+#define DYT_TEST_SANITIZED 0
+#endif
+
 #define DYT_TEST_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* ---- statuses ---------------------------------------------------------- */

@@ -15,18 +15,6 @@ static const struct dyti_arch arch = {
     64,         1e-6,  0.02,  {DYTI_ROPE_DEFAULT, 10000, 1, 0, 0, 0},
     true,       false, false, DYTI_F32};
 
-/* A sanitizer's own memory (freed blocks it keeps, shadows) is no measure. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MEASURABLE false
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define MEASURABLE false
-#endif
-#endif
-#ifndef MEASURABLE
-#define MEASURABLE true
-#endif
-
 static uint64_t status_bytes(const char *key)
 {
     char *text = dyt_test_read("/proc/self/status", NULL);
@@ -116,7 +104,7 @@ static int measured(enum dyt_status (*act)(void *), void *arg,
 
 static bool measurable(void)
 {
-    return MEASURABLE && reset_peak() && status_bytes("VmHWM:") > 0;
+    return !DYT_TEST_SANITIZED && reset_peak() && status_bytes("VmHWM:") > 0;
 }
 
 struct job {
