@@ -234,9 +234,10 @@ struct dyti_envelope dyti_control_stamp(struct dyti_control_server *server,
 enum dyt_status dyti_control_send(struct dyti_control_server *server,
                                   uint32_t rank, struct dyti_buffer *buffer)
 {
-    const struct peer *p = &server->peer[rank];
+    const struct peer *p =
+        rank < server->rank_count ? &server->peer[rank] : NULL;
 
-    if (p->identity_bytes == 0) {
+    if (p == NULL || p->identity_bytes == 0) {
         dyti_buffer_fini(buffer);
         return DYTI_FAIL(DYT_ERR_PEER, "rank %u has not said hello", rank);
     }

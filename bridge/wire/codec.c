@@ -5,10 +5,20 @@
 
 /* ---- writing ------------------------------------------------------------- */
 
+static int write_bytes(void *arg, const char *bytes, size_t size)
+{
+    struct dyti_writer *w = arg;
+
+    w->failed =
+        w->failed || msgpack_sbuffer_write(&w->buffer, bytes, size) != 0;
+    return w->failed ? -1 : 0;
+}
+
 void dyti_writer_begin(struct dyti_writer *w, const struct dyti_envelope *e)
 {
+    *w = (struct dyti_writer){.failed = false};
     msgpack_sbuffer_init(&w->buffer);
-    msgpack_packer_init(&w->packer, &w->buffer, msgpack_sbuffer_write);
+    msgpack_packer_init(&w->packer, w, write_bytes);
     dyti_write_array(w, 7);
     dyti_write_u64(w, e->protocol);
     dyti_write_u64(w, e->type);
@@ -22,7 +32,8 @@ void dyti_writer_begin(struct dyti_writer *w, const struct dyti_envelope *e)
 enum dyt_status dyti_writer_end(struct dyti_writer *w, const char *what,
                                 struct dyti_buffer *out)
 {
-    if (w->buffer.data == NULL) {
+    if (w->failed) {
+        msgpack_sbuffer_destroy(&w->buffer);
         return DYTI_FAIL(DYT_ERR_NOMEM, "encoding a %s message", what);
     }
     out->size_bytes = w->buffer.size;
@@ -82,16 +93,19 @@ enum dyt_status dyti_reader_open(const char *what, const void *bytes,
                                  struct dyti_reader *out)
 {
     size_t at = 0;
+    enum dyt_status st = dyti_wire_shape(what, bytes, size_bytes);
 
+    if (st != DYT_OK) {
+        return st;
+    }
     msgpack_unpacked_init(frame);
     for (int part = 0; part < 2; part++) { /* the envelope, then the payload */
         if (msgpack_unpack_next(frame, bytes, size_bytes, &at) !=
                 MSGPACK_UNPACK_SUCCESS ||
             frame->data.type != MSGPACK_OBJECT_ARRAY) {
             msgpack_unpacked_destroy(frame);
-            return DYTI_FAIL(DYT_ERR_FORMAT,
-                             "%s message: part %d is not a msgpack array", what,
-                             part);
+            return DYTI_FAIL(DYT_ERR_NOMEM, "%s message of %zu bytes", what,
+                             size_bytes);
         }
     }
     *out = (struct dyti_reader){what, frame->data.via.array.ptr,
@@ -147,6 +161,17 @@ int64_t dyti_read_i64(struct dyti_reader *r, const char *field)
         return 0;
     }
     return (int64_t)o->via.u64;
+}
+
+int32_t dyti_read_i32(struct dyti_reader *r, const char *field)
+{
+    int64_t value = dyti_read_i64(r, field);
+
+    if (value < INT32_MIN || value > INT32_MAX) {
+        wrong(r, field, "an integer of 32 bits");
+        return 0;
+    }
+    return (int32_t)value;
 }
 
 double dyti_read_double(struct dyti_reader *r, const char *field)

@@ -11,7 +11,13 @@
 struct dyti_writer {
     msgpack_sbuffer buffer;
     msgpack_packer packer;
+    bool failed; /* out of memory: what is there is not the message */
 };
+
+/* DYT_ERR_FORMAT unless the bytes are an envelope's array, a payload's array
+ * and nothing else, with no count that they could not hold. */
+enum dyt_status dyti_wire_shape(const char *what, const void *bytes,
+                                size_t size_bytes);
 
 /* Starts a frame with the envelope. */
 void dyti_writer_begin(struct dyti_writer *w,
@@ -43,6 +49,7 @@ enum dyt_status dyti_reader_open(const char *what, const void *bytes,
 
 uint64_t dyti_read_u64(struct dyti_reader *r, const char *field, uint64_t max);
 int64_t dyti_read_i64(struct dyti_reader *r, const char *field);
+int32_t dyti_read_i32(struct dyti_reader *r, const char *field);
 double dyti_read_double(struct dyti_reader *r, const char *field);
 bool dyti_read_bool(struct dyti_reader *r, const char *field);
 /* malloc'ed copy; no NUL inside. */

@@ -10,61 +10,31 @@ enum dyt_status dyti_wire_empty(const struct dyti_envelope *envelope,
     return dyti_writer_end(&w, dyti_message_name(envelope->type), out);
 }
 
-/* The frame is two arrays and nothing else. */
-static enum dyt_status check_frame(const void *bytes, size_t size_bytes)
-{
-    msgpack_unpacked part;
-    size_t at = 0;
-    enum dyt_status st = DYT_OK;
-
-    msgpack_unpacked_init(&part);
-    for (int i = 0; i < 2 && st == DYT_OK; i++) {
-        if (msgpack_unpack_next(&part, bytes, size_bytes, &at) !=
-                MSGPACK_UNPACK_SUCCESS ||
-            part.data.type != MSGPACK_OBJECT_ARRAY) {
-            st = DYTI_FAIL(DYT_ERR_FORMAT,
-                           "a message of %zu bytes: part %d is not a msgpack "
-                           "array",
-                           size_bytes, i);
-        }
-    }
-    if (st == DYT_OK && at != size_bytes) {
-        st = DYTI_FAIL(DYT_ERR_FORMAT,
-                       "a message of %zu bytes has %zu bytes after its payload",
-                       size_bytes, size_bytes - at);
-    }
-    msgpack_unpacked_destroy(&part);
-    return st;
-}
-
 static enum dyt_status read_envelope(const void *bytes, size_t size_bytes,
                                      struct dyti_envelope *out)
 {
     msgpack_unpacked part;
     struct dyti_reader r;
     size_t at = 0;
-    int64_t sender;
 
     msgpack_unpacked_init(&part);
     if (msgpack_unpack_next(&part, bytes, size_bytes, &at) !=
         MSGPACK_UNPACK_SUCCESS) {
         msgpack_unpacked_destroy(&part);
-        return DYTI_FAIL(DYT_ERR_FORMAT, "a message without an envelope");
+        return DYTI_FAIL(DYT_ERR_NOMEM, "an envelope");
     }
     r = (struct dyti_reader){"any", part.data.via.array.ptr,
                              part.data.via.array.size, 0, DYT_OK};
     out->protocol = (uint32_t)dyti_read_u64(&r, "protocol", UINT32_MAX);
     out->type = (uint32_t)dyti_read_u64(&r, "type", UINT32_MAX);
     out->job = dyti_read_u64(&r, "job", UINT64_MAX);
-    sender = dyti_read_i64(&r, "sender");
-    out->sender = (int32_t)sender;
+    out->sender = dyti_read_i32(&r, "sender");
     out->epoch = dyti_read_u64(&r, "epoch", UINT64_MAX);
     out->sequence = dyti_read_u64(&r, "sequence", UINT64_MAX);
     out->version = dyti_read_u64(&r, "version", UINT64_MAX);
-    if (r.status == DYT_OK &&
-        (sender < DYTI_MANAGER_RANK || sender > INT32_MAX)) {
-        r.status = DYTI_FAIL(DYT_ERR_FORMAT, "a message from rank %lld",
-                             (long long)sender);
+    if (r.status == DYT_OK && out->sender < DYTI_MANAGER_RANK) {
+        r.status =
+            DYTI_FAIL(DYT_ERR_FORMAT, "a message from rank %d", out->sender);
     }
     msgpack_unpacked_destroy(&part);
     return r.status;
@@ -74,7 +44,7 @@ enum dyt_status dyti_wire_envelope(const void *bytes, size_t size_bytes,
                                    struct dyti_envelope *out)
 {
     struct dyti_envelope e = {0};
-    enum dyt_status st = check_frame(bytes, size_bytes);
+    enum dyt_status st = dyti_wire_shape("any", bytes, size_bytes);
 
     st = st != DYT_OK ? st : read_envelope(bytes, size_bytes, &e);
     if (st != DYT_OK) {

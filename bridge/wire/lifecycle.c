@@ -145,8 +145,8 @@ static void write_error(struct dyti_writer *w, const struct dyti_msg_error *m)
 
 static void read_error(struct dyti_reader *r, struct dyti_msg_error *m)
 {
-    m->status = (int32_t)dyti_read_i64(r, "status");
-    m->rank = (int32_t)dyti_read_i64(r, "rank");
+    m->status = dyti_read_i32(r, "status");
+    m->rank = dyti_read_i32(r, "rank");
     m->text = dyti_read_text(r, "text");
 }
 

@@ -10,6 +10,7 @@ static const char *const names[DYTI_MSG_COUNT] = {
     [DYTI_MSG_PAUSE] = "pause",
     [DYTI_MSG_PAUSED] = "paused",
     [DYTI_MSG_SWITCH] = "switch",
+    [DYTI_MSG_SWITCH_READY] = "switch ready",
     [DYTI_MSG_SWITCH_DONE] = "switch done",
     [DYTI_MSG_GENERATE] = "generate",
     [DYTI_MSG_SAMPLES] = "samples",
