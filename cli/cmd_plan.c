@@ -2,21 +2,16 @@
 #include "cli/commands.h"
 #include "cli/dry_run.h"
 #include "cli/exit.h"
-
-#include <argp.h>
-
-#define SETS_MAX 256u
+#include "cli/job_args.h"
 
 struct arguments {
-    const char *job;
-    const char *set[SETS_MAX];
-    size_t set_count;
+    struct dyti_job_args job;
     bool json;
     struct dyti_plan_show show;
 };
 
 static const struct argp_option options[] = {
-    {"set", 's', "KEY=VALUE", 0, "Set an option of the job", 0},
+    DYTI_JOB_ARGS_SET,
     {"json", 'j', NULL, 0, "One JSON document", 0},
     {"transfers", 't', NULL, 0, "Every box that goes from rank to rank", 0},
     {"steps", 'p', NULL, 0, "Every step of every rank's schedule", 0},
@@ -28,12 +23,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     struct arguments *a = state->input;
 
     switch (key) {
-    case 's':
-        if (a->set_count == SETS_MAX) {
-            argp_error(state, "more than %u --set", SETS_MAX);
-        }
-        a->set[a->set_count++] = arg;
-        return 0;
     case 'j':
         a->json = true;
         return 0;
@@ -43,17 +32,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'p':
         a->show.steps = true;
         return 0;
-    case ARGP_KEY_ARG:
-        if (a->job != NULL) {
-            argp_error(state, "one job file at a time");
-        }
-        a->job = arg;
-        return 0;
-    case ARGP_KEY_NO_ARGS:
-        argp_error(state, "which job file?");
-        return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return dyti_job_args_parse(key, arg, state, &a->job);
     }
 }
 
@@ -78,7 +58,7 @@ int dyti_cmd_plan(int argc, char **argv)
 
     argp_err_exit_status = DYTI_EXIT_CALLER;
     argp_parse(&argp, argc, argv, 0, NULL, &a);
-    st = dyti_loaded_job_open(a.job, a.set, a.set_count, &loaded);
+    st = dyti_loaded_job_open(a.job.job, a.job.set, a.job.set_count, &loaded);
     if (st != DYT_OK) {
         return dyti_exit_fail("plan", st);
     }

@@ -3,27 +3,20 @@
 #include "cli/commands.h"
 #include "cli/dry_run.h"
 #include "cli/exit.h"
+#include "cli/job_args.h"
 #include "cli/load_job.h"
 #include "cli/manager.h"
 
-#include <argp.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SETS_MAX 256u
-
 struct arguments {
-    const char *job;
-    const char *set[SETS_MAX];
-    size_t set_count;
+    struct dyti_job_args job;
     bool resume, dry_run;
 };
 
 static const struct argp_option options[] = {
-    {"set", 's', "KEY=VALUE", 0,
-     "Set an option of the job, as if it stood in the file; phase.NAME.key "
-     "addresses a phase.  May be given often",
-     0},
+    DYTI_JOB_ARGS_SET,
     {"resume", 'r', NULL, 0,
      "Go on from the newest whole checkpoint of this job (also into another "
      "layout)",
@@ -41,12 +34,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     struct arguments *a = state->input;
 
     switch (key) {
-    case 's':
-        if (a->set_count == SETS_MAX) {
-            argp_error(state, "more than %u --set", SETS_MAX);
-        }
-        a->set[a->set_count++] = arg;
-        return 0;
     case 'r':
         a->resume = true;
         return 0;
@@ -56,18 +43,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'o':
         dyti_job_write_help(stdout);
         exit(DYTI_EXIT_OK);
-    case ARGP_KEY_ARG:
-        if (a->job != NULL) {
-            argp_error(state, "one job file at a time: \"%s\" and \"%s\"",
-                       a->job, arg);
-        }
-        a->job = arg;
-        return 0;
-    case ARGP_KEY_NO_ARGS:
-        argp_error(state, "which job file?");
-        return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return dyti_job_args_parse(key, arg, state, &a->job);
     }
 }
 
@@ -99,7 +76,7 @@ int dyti_cmd_run(int argc, char **argv)
 
     argp_err_exit_status = DYTI_EXIT_CALLER;
     argp_parse(&argp, argc, argv, 0, NULL, &a);
-    st = dyti_loaded_job_open(a.job, a.set, a.set_count, &loaded);
+    st = dyti_loaded_job_open(a.job.job, a.job.set, a.job.set_count, &loaded);
     if (st != DYT_OK) {
         return dyti_exit_fail("run", st);
     }
