@@ -52,6 +52,7 @@ static void usage(FILE *to)
 int main(int argc, char **argv)
 {
     const char *unknown = dyti_env_unknown();
+    char name[32]; /* what --help and messages call the command */
 
     dyti_log_configure(dyti_env_text(DYTI_ENV_LOG),
                        dyti_env_text(DYTI_ENV_LOG_AREA));
@@ -72,6 +73,8 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
         if (strcmp(argv[1], command[i].name) == 0) {
+            snprintf(name, sizeof(name), "dynatrain %s", command[i].name);
+            argv[1] = name;
             return command[i].run(argc - 1, argv + 1);
         }
     }
