@@ -3,6 +3,8 @@
  * old or all with the new, and what they end with is whole. */
 #include "switch_world.h"
 
+#include <time.h>
+
 #define RANKS  4u
 #define VICTIM 2u
 
@@ -21,6 +23,7 @@ struct scene {
     enum dyti_verify verify;
     bool managed; /* rank RANKS is the manager */
     bool manager_dies;
+    int64_t timeout_ns; /* 0: long */
     void (*body)(struct sw_rank *rank, const struct scene *scene);
 };
 
@@ -68,6 +71,9 @@ static void play(enum dyt_ranks_kind kind, struct scene *scene)
     scene->board = dyt_ranks_shared(sizeof(*scene->board));
     assert_ok(sw_case_init(&c, scene->seed, RANKS));
     sw_memory_open(&memory, &c, kind);
+    if (scene->timeout_ns > 0) {
+        memory.timeout_ns = scene->timeout_ns;
+    }
     scene->memory = &memory;
     dyt_ranks_run(kind, RANKS + (scene->managed ? 1 : 0), scene_rank, scene);
     sw_memory_close(&memory, RANKS);
@@ -392,6 +398,62 @@ static void a_manager_commits(void **state)
     survive(DYT_RANKS_THREADS, &scene);
 }
 
+/* ---- a rank that hangs ----------------------------------------------------
+ */
+
+static void hang_at(void *arg, enum dyti_switch_point point)
+{
+    const struct killer *killer = arg;
+
+    if (killer->rank->me->rank == VICTIM && point == killer->scene->point) {
+        while (atomic_load(&killer->scene->board->go) < RANKS - 1) {
+            struct timespec tick = {.tv_nsec = 1000000};
+
+            (void)nanosleep(&tick, NULL); /* busy with something else */
+        }
+    }
+}
+
+static void hung_switch(struct sw_rank *rank, const struct scene *scene)
+{
+    struct dyt_rank *me = rank->me;
+    struct killer killer = {.rank = rank, .scene = scene};
+    struct dyti_switch_order order = {.epoch = 10,
+                                      .version = 2,
+                                      .verify = scene->verify,
+                                      .unmanaged = true,
+                                      .at = hang_at,
+                                      .at_arg = &killer,
+                                      .keep_abandoned = true};
+    struct dyti_switch_report report;
+    enum dyt_status st;
+
+    sw_update(rank, DYTI_ARENA_TRAIN, 1);
+    st = sw_switch(rank, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT, NULL, &order,
+                   &report);
+    atomic_fetch_add(&scene->board->go, 1);
+    rank_true(me, st != DYT_OK && report.decision == DYTI_DECISION_ABORT);
+    rank_true(me, me->rank == VICTIM || st == DYT_ERR_TIMEOUT ||
+                      st == DYT_ERR_PEER);
+    rank_true(me, report.version == 0);
+    rank_true(me, sw_check(rank, DYTI_ARENA_TRAIN, DYTI_MASTER, 1));
+}
+
+static void a_hung_rank_meets_the_deadline(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 2; kind++) {
+        struct scene scene = {.seed = 800,
+                              .point = DYTI_AT_TRANSFERRED,
+                              .verify = kind == 0 ? DYTI_VERIFY_OFF
+                                                  : DYTI_VERIFY_FULL,
+                              .timeout_ns = 1000000000,
+                              .body = hung_switch};
+
+        play(kind == 0 ? DYT_RANKS_PROCESSES : DYT_RANKS_THREADS, &scene);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(verify_sees_every_mistake),
     cmocka_unit_test(without_verify_the_mistakes_are_there),
@@ -399,5 +461,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_death_at_any_point_leaves_all_with_one),
     cmocka_unit_test(a_dead_manager_means_the_old),
     cmocka_unit_test(a_manager_commits),
+    cmocka_unit_test(a_hung_rank_meets_the_deadline),
 };
 DYT_TEST_MAIN(tests)

@@ -29,6 +29,7 @@ struct sw_case {
 /* Memory of a world, made before its ranks. */
 struct sw_memory {
     const struct dyti_memory_ops *ops;
+    int64_t timeout_ns; /* of the ranks' waits */
     int control, segment[SW_RANKS_MAX];
     enum dyti_page_kind pages[SW_RANKS_MAX];
     struct dyti_segment_mem control_mem, segment_mem[SW_RANKS_MAX];
@@ -162,7 +163,8 @@ static inline void sw_memory_open(struct sw_memory *memory, struct sw_case *c,
     const struct dyti_memory_ops *ops = &dyti_memory_host;
     uint64_t bytes = 0;
 
-    *memory = (struct sw_memory){.ops = ops, .control = -1};
+    *memory = (struct sw_memory){
+        .ops = ops, .timeout_ns = 20000000000, .control = -1};
     assert_ok(
         dyti_world_control_bytes((const struct dyti_layout *const *)c->layout,
                                  c->world_size, &dyti_group_shm, &bytes));
@@ -236,7 +238,7 @@ static inline enum dyt_status sw_rank_open(struct sw_rank *rank,
                                            .wait = &dyti_wait_futex,
                                            .clock = &dyti_clock_host,
                                            .kernels = rank->kernels,
-                                           .timeout_ns = 20000000000,
+                                           .timeout_ns = memory->timeout_ns,
                                            .oversubscribed = true};
 
         for (int s = 0; s < DYTI_ARENA_SLOT_COUNT; s++) {
