@@ -347,80 +347,40 @@ static bool group_is_flat(const struct dyti_batch *b, uint32_t first,
     return true;
 }
 
-/* Drop groups whose rewards are all equal; what stays keeps its order. */
-static void drop_flat(struct dyti_scored *s, uint32_t per_group)
+static void swap_groups(struct dyti_scored *a, uint32_t i,
+                        struct dyti_scored *b, uint32_t k, uint32_t per_group)
 {
-    struct dyti_batch *b = &s->batch;
-    uint32_t kept = 0;
+    struct dyti_prompt prompt = a->batch.prompt[i];
 
-    for (uint32_t g = 0; g < b->prompt_count; g++) {
-        bool flat = group_is_flat(b, g * per_group, per_group);
+    a->batch.prompt[i] = b->batch.prompt[k];
+    b->batch.prompt[k] = prompt;
+    for (uint32_t s = 0; s < per_group; s++) {
+        uint32_t x = i * per_group + s, y = k * per_group + s;
+        struct dyti_sample sample = a->batch.sample[x];
+        char *text = a->text[x];
 
-        for (uint32_t i = 0; i < per_group; i++) {
-            uint32_t from = g * per_group + i, to = kept * per_group + i;
-
-            if (flat) {
-                dyti_sample_fini(&b->sample[from]);
-                free(s->text[from]);
-                s->text[from] = NULL;
-            } else if (from != to) {
-                b->sample[to] = b->sample[from];
-                s->text[to] = s->text[from];
-                b->sample[from] = (struct dyti_sample){0};
-                s->text[from] = NULL;
-            }
-        }
-        if (flat) {
-            dyti_prompt_fini(&b->prompt[g]);
-        } else if (kept++ != g) {
-            b->prompt[kept - 1] = b->prompt[g];
-            b->prompt[g] = (struct dyti_prompt){0};
-        }
+        a->batch.sample[x] = b->batch.sample[y];
+        a->text[x] = b->text[y];
+        b->batch.sample[y] = sample;
+        b->text[y] = text;
     }
-    b->prompt_count = kept;
-    b->sample_count = kept * per_group;
 }
 
-/* Append `more`'s groups, at most up to `limit` groups; the rest is freed. */
-static enum dyt_status join(struct dyti_scored *s, struct dyti_scored *more,
-                            uint32_t limit, uint32_t per_group)
+/* Put the groups of `from` that can be learned from over those of `to` from
+ * *useful on, which cannot.  With from == to: move them to the front. */
+static void gather_useful(struct dyti_scored *to, struct dyti_scored *from,
+                          uint32_t per_group, uint32_t *useful)
 {
-    uint32_t room = limit - s->batch.prompt_count;
-    uint32_t take =
-        more->batch.prompt_count < room ? more->batch.prompt_count : room;
-    size_t prompts = (size_t)s->batch.prompt_count + take;
-    size_t samples = prompts * per_group;
-    void *grown;
-
-    grown = realloc(s->batch.prompt, (prompts + 1) * sizeof(*s->batch.prompt));
-    if (grown == NULL) {
-        return DYTI_FAIL(DYT_ERR_NOMEM, "%zu prompts", prompts);
+    for (uint32_t g = 0;
+         g < from->batch.prompt_count && *useful < to->batch.prompt_count;
+         g++) {
+        if (!group_is_flat(&from->batch, g * per_group, per_group)) {
+            if (from != to || g != *useful) {
+                swap_groups(to, *useful, from, g, per_group);
+            }
+            ++*useful;
+        }
     }
-    s->batch.prompt = grown;
-    grown = realloc(s->batch.sample, (samples + 1) * sizeof(*s->batch.sample));
-    if (grown == NULL) {
-        return DYTI_FAIL(DYT_ERR_NOMEM, "%zu samples", samples);
-    }
-    s->batch.sample = grown;
-    grown = realloc(s->text, (samples + 1) * sizeof(*s->text));
-    if (grown == NULL) {
-        return DYTI_FAIL(DYT_ERR_NOMEM, "%zu texts", samples);
-    }
-    s->text = grown;
-    for (uint32_t g = 0; g < take; g++) {
-        s->batch.prompt[s->batch.prompt_count++] = more->batch.prompt[g];
-        more->batch.prompt[g] = (struct dyti_prompt){0};
-    }
-    for (uint32_t i = 0; i < take * per_group; i++) {
-        s->text[s->batch.sample_count] = more->text[i];
-        s->batch.sample[s->batch.sample_count++] = more->batch.sample[i];
-        more->batch.sample[i] = (struct dyti_sample){0};
-        more->text[i] = NULL;
-    }
-    s->generate_ns += more->generate_ns;
-    s->score_ns += more->score_ns;
-    s->sampled += more->sampled;
-    return DYT_OK;
 }
 
 static enum dyt_status one_batch(struct dyti_manager *m, uint32_t prompts,
@@ -438,6 +398,35 @@ static enum dyt_status one_batch(struct dyti_manager *m, uint32_t prompts,
     return st;
 }
 
+/* Groups whose rewards are all equal teach nothing: others take their places,
+ * as far as max_resample_batches go.  What cannot be replaced stays, and the
+ * trainer leaves it out, so that a step always has its number of sequences. */
+static enum dyt_status resample(struct dyti_manager *m,
+                                struct dyti_scored *scored)
+{
+    const struct dyti_algorithm *a = &m->job->algorithm;
+    uint32_t useful = 0;
+
+    gather_useful(scored, scored, a->samples_per_prompt, &useful);
+    for (uint32_t i = 0;
+         i < a->max_resample_batches && useful < scored->batch.prompt_count;
+         i++) {
+        struct dyti_scored more;
+        enum dyt_status st = one_batch(m, a->prompts_per_step, &more);
+
+        if (st != DYT_OK) {
+            return st;
+        }
+        gather_useful(scored, &more, a->samples_per_prompt, &useful);
+        scored->generate_ns += more.generate_ns;
+        scored->score_ns += more.score_ns;
+        scored->sampled += more.sampled;
+        scored->resampled++;
+        dyti_scored_fini(&more);
+    }
+    return order_samples(scored);
+}
+
 enum dyt_status dyti_manager_next_batch(struct dyti_manager *m,
                                         struct dyti_scored *out_scored)
 {
@@ -449,21 +438,7 @@ enum dyt_status dyti_manager_next_batch(struct dyti_manager *m,
         return st;
     }
     if (a->zero_std_groups == DYTI_ZERO_RESAMPLE) {
-        drop_flat(&scored, a->samples_per_prompt);
-        for (uint32_t i = 0; st == DYT_OK && i < a->max_resample_batches &&
-                             scored.batch.prompt_count < a->prompts_per_step;
-             i++) {
-            struct dyti_scored more;
-
-            st = one_batch(m, a->prompts_per_step, &more);
-            if (st == DYT_OK) {
-                drop_flat(&more, a->samples_per_prompt);
-                st = join(&scored, &more, a->prompts_per_step,
-                          a->samples_per_prompt);
-                dyti_scored_fini(&more);
-                scored.resampled++;
-            }
-        }
+        st = resample(m, &scored);
     }
     if (st != DYT_OK) {
         dyti_scored_fini(&scored);
