@@ -34,7 +34,9 @@ static void full_verify_sees_every_bad_switch(void **state)
 }
 
 /* And where nothing is compared, the two sides of a batch do not agree, or what
- * was abandoned gives no number at all. */
+ * was abandoned gives no number at all.  (Rollout weights that are whole but
+ * wrong go back to the trainer, who agrees with them: only verify sees those.)
+ */
 static void the_gap_sees_what_verify_was_told_not_to(void **state)
 {
     static const struct {
@@ -42,7 +44,7 @@ static void the_gap_sees_what_verify_was_told_not_to(void **state)
     } row[] = {
         {"rank=1,how=skip,step=1,to=rollout", "not finite"},
         {"rank=0,how=stale,step=1,to=rollout", "nan"},
-        {"rank=3,how=swap_kv,step=1,to=rollout", "algorithm.max_logprob_gap"},
+        {"rank=3,how=swap_kv,step=1,to=train", "algorithm.max_logprob_gap"},
         {"rank=0,how=skip,step=2,to=train", "algorithm.max_logprob_gap"},
         {"rank=all,how=stale_kv", "algorithm.max_logprob_gap"},
     };
