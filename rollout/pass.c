@@ -83,14 +83,16 @@ static void add_prefill(struct dyti_rollout *r, struct rows *rows)
     }
 }
 
-/* Copy the prompt's last, partly filled block for one more sample. */
+/* Copy the first `filled` positions of a block: the prompt's last, partly
+ * filled one, for one more sample. */
 static enum dyt_status copy_block(struct dyti_rollout *r, int32_t from,
-                                  int32_t to)
+                                  int32_t to, uint32_t filled)
 {
     const struct dyti_part *part = &r->nn->part;
     int64_t layers = part->layer_hi - part->layer_lo;
-    uint64_t bytes = dyti_nn_cache_layer_bytes(r->nn, r->cache.dtype,
+    uint64_t block = dyti_nn_cache_layer_bytes(r->nn, r->cache.dtype,
                                                r->cache.block_size, 1);
+    int64_t bytes = (int64_t)(block / r->params.block * filled);
     size_t n = 0;
 
     for (int64_t l = 0; l < layers; l++) {
@@ -102,9 +104,9 @@ static enum dyt_status copy_block(struct dyti_rollout *r, int32_t from,
             int64_t item = (int64_t)dyti_dtype_bytes(r->cache.dtype);
 
             r->copy[n++] =
-                (struct dyti_copy){.src = base[kv] + (uint64_t)from * bytes,
-                                   .dst = base[kv] + (uint64_t)to * bytes,
-                                   .size = {1, 1, 1, (int64_t)bytes / item},
+                (struct dyti_copy){.src = base[kv] + (uint64_t)from * block,
+                                   .dst = base[kv] + (uint64_t)to * block,
+                                   .size = {1, 1, 1, bytes / item},
                                    .src_stride = {0, 0, 0, item},
                                    .dst_stride = {0, 0, 0, item},
                                    .src_dtype = (uint8_t)r->cache.dtype,
@@ -136,7 +138,8 @@ static enum dyt_status start_sample(struct dyti_rollout *r,
             enum dyt_status st;
 
             s->table[full] = dyti_blocks_get(&r->blocks);
-            st = copy_block(r, c->table[full], s->table[full]);
+            st = copy_block(r, c->table[full], s->table[full],
+                            c->prompt->id_count % r->params.block);
             if (st != DYT_OK) {
                 return st;
             }
