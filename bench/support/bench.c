@@ -1,4 +1,5 @@
 #include "bench.h"
+#include "figures.h"
 
 #include "base/json_out.h"
 
@@ -10,11 +11,28 @@
 
 static const struct argp_option options[] = {
     {"json", 'j', "FILE", 0, "add one JSON record a line to FILE", 0},
-    {"opponents", 'o', "DIR", 0, "figures or programs of opponents", 0},
+    {"opponents", 'o', "DIR", 0,
+     "opponents: figures measured before (*.jsonl), or their programs", 0},
     {"model", 'm', "DIR", 0, "a Hugging Face directory", 0},
+    {"steps", 's', "N", 0, "steps of a run, where there are steps", 0},
     {"quick", 'q', NULL, 0, "as short as possible: does it run at all?", 0},
     {0},
 };
+
+static error_t take_steps(struct bench *bench, const char *arg)
+{
+    char *end = NULL;
+    unsigned long steps = strtoul(arg, &end, 10);
+
+    if (end == arg || *end != '\0' || steps < 1 || steps > 1000) {
+        fprintf(stderr, "%s: --steps is a number from 1 to 1000, not %s\n",
+                bench->name, arg);
+        bench->exit_code = 2;
+        return 0;
+    }
+    bench->steps = (uint32_t)steps;
+    return 0;
+}
 
 static error_t take_option(int key, char *arg, struct argp_state *state)
 {
@@ -35,6 +53,8 @@ static error_t take_option(int key, char *arg, struct argp_state *state)
     case 'm':
         bench->model = arg;
         return 0;
+    case 's':
+        return take_steps(bench, arg);
     case 'q':
         bench->quick = true;
         return 0;
@@ -45,8 +65,7 @@ static error_t take_option(int key, char *arg, struct argp_state *state)
 
 bool bench_open(struct bench *bench, const char *name, int argc, char **argv)
 {
-    static const struct argp argp = {.options = options,
-                                     .parser = take_option};
+    static const struct argp argp = {.options = options, .parser = take_option};
 
     *bench = (struct bench){.name = name};
     if (argp_parse(&argp, argc, argv, 0, NULL, bench) != 0) {
@@ -57,10 +76,10 @@ bool bench_open(struct bench *bench, const char *name, int argc, char **argv)
 
 static bool less_is_better(const char *unit)
 {
-    static const char *const times[] = {"s", "ms", "us", "ns"};
+    static const char *const less[] = {"s", "ms", "us", "ns", "MB"};
 
-    for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
-        if (strcmp(unit, times[i]) == 0) {
+    for (size_t i = 0; i < sizeof(less) / sizeof(less[0]); i++) {
+        if (strcmp(unit, less[i]) == 0) {
             return true;
         }
     }
@@ -102,9 +121,9 @@ static void write_json(struct bench *bench, const char *case_name, double ours,
     dyti_json_release(&json);
 }
 
-void bench_record(struct bench *bench, const char *case_name, double ours,
-                  const char *opponent, double theirs, double goal,
-                  const char *unit)
+static void record_one(struct bench *bench, const char *case_name, double ours,
+                       const char *opponent, double theirs, double goal,
+                       const char *unit)
 {
     double ratio = less_is_better(unit) ? theirs / ours : ours / theirs;
 
@@ -114,14 +133,42 @@ void bench_record(struct bench *bench, const char *case_name, double ours,
         if (goal > 0) {
             printf(" (aim %.2f: %s)", goal, ratio >= goal ? "met" : "missed");
         }
+    } else if (goal > 0) {
+        printf("   (aim %.2f, nobody to compare with)", goal);
     }
     printf("\n");
     fflush(stdout);
     if (bench->json != NULL) {
-        write_json(bench, case_name, ours, opponent, theirs, ratio, goal,
-                   unit);
+        write_json(bench, case_name, ours, opponent, theirs, ratio, goal, unit);
     }
     bench->records++;
+}
+
+struct record {
+    struct bench *bench;
+    const char *case_name;
+    double ours, goal;
+    const char *unit;
+};
+
+static void beside(void *arg, const char *opponent, double theirs)
+{
+    const struct record *r = arg;
+
+    record_one(r->bench, r->case_name, r->ours, opponent, theirs, r->goal,
+               r->unit);
+}
+
+void bench_record(struct bench *bench, const char *case_name, double ours,
+                  const char *opponent, double theirs, double goal,
+                  const char *unit)
+{
+    struct record r = {bench, case_name, ours, goal, unit};
+
+    if (opponent != NULL || bench_figures(bench->opponents, bench->name,
+                                          case_name, unit, beside, &r) == 0) {
+        record_one(bench, case_name, ours, opponent, theirs, goal, unit);
+    }
 }
 
 int bench_close(struct bench *bench)

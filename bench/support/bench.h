@@ -22,6 +22,7 @@ struct bench {
     const char *name;
     const char *opponents; /* folder of --opponents, or NULL */
     const char *model;     /* --model: a Hugging Face directory, or NULL */
+    uint32_t steps;        /* --steps: of a run; 0: as the program likes */
     bool quick;            /* --quick: does it run at all? */
     FILE *json;            /* --json, or NULL */
     uint32_t records;
@@ -33,10 +34,13 @@ struct bench {
 bool bench_open(struct bench *bench, const char *name, int argc, char **argv);
 
 /* One figure beside that of an opponent measured in the same run; printed, and
- * written as one JSON line.
- *   opponent   NULL: nobody to compare with
+ * written as one JSON line with the keys bench, case, ours, opponent, theirs,
+ * ratio, goal and unit.
+ *   opponent   NULL: everybody whose figure of this case lies in the folder
+ *              --opponents, a line each; nobody there: ours stands alone, and
+ *              opponent, theirs and ratio are null
  *   goal       the ratio to reach; 0 = none
- *   unit       "s", "ms", "us", "ns": less is better; else more is
+ *   unit       "s", "ms", "us", "ns", "MB": less is better; else more is
  * ratio > 1 means ours is better. */
 void bench_record(struct bench *bench, const char *case_name, double ours,
                   const char *opponent, double theirs, double goal,

@@ -37,8 +37,8 @@ VENDOR = re.compile(
     r"(dnnl|oneapi/|zmq|msgpack|jansson|toml|pcre2|utf8proc|xxhash|cuda|cublas|"
     r"nccl|gloo|microhttpd|mpi)")
 VENDOR_ELSEWHERE = {
-    # doctor and bench name versions and opponents; tests read what we write.
-    "bench": re.compile(r"dnnl"),
+    # bench measures opponents and reads their figures; tests read what we write.
+    "bench": re.compile(r"dnnl|jansson"),
     "tests": re.compile(r"."),
 }
 

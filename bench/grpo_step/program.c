@@ -1,0 +1,125 @@
+/* Temporary folders, and programs run to their end. */
+#include "grpo_step.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define OPEN_FOLDERS 16
+
+char *text_of(const char *format, ...)
+{
+    char *text = NULL;
+    va_list args;
+
+    va_start(args, format);
+    if (vasprintf(&text, format, args) < 0) {
+        fprintf(stderr, "grpo_step: no memory\n");
+        exit(1);
+    }
+    va_end(args);
+    return text;
+}
+
+char *folder_create(void)
+{
+    const char *parent = getenv("TMPDIR");
+    char *folder;
+
+    parent = parent != NULL && parent[0] != '\0' ? parent : "/tmp";
+    folder = text_of("%s/dynatrain-grpo_step-XXXXXX", parent);
+    if (mkdtemp(folder) == NULL) {
+        fprintf(stderr, "grpo_step: cannot make a folder in %s: %s\n", parent,
+                strerror(errno));
+        free(folder);
+        return NULL;
+    }
+    return folder;
+}
+
+static int remove_one(const char *path, const struct stat *st, int kind,
+                      struct FTW *where)
+{
+    (void)st;
+    (void)kind;
+    (void)where;
+    return remove(path);
+}
+
+void folder_remove(char *folder)
+{
+    if (folder != NULL) {
+        (void)nftw(folder, remove_one, OPEN_FOLDERS, FTW_DEPTH | FTW_PHYS);
+    }
+    free(folder);
+}
+
+/* What a program that failed said last. */
+static void say_last_line(const char *name, const char *error_path)
+{
+    FILE *file = fopen(error_path, "re");
+    char line[512], last[512] = "(nothing on its stderr)";
+
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        if (line[0] != '\n') {
+            memcpy(last, line, sizeof(last));
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    last[strcspn(last, "\n")] = '\0';
+    fprintf(stderr, "grpo_step: %s failed: %s\n", name, last);
+}
+
+static int start(char *const argv[], const char *out_path,
+                 const char *error_path, pid_t *out_pid)
+{
+    const int flags = O_WRONLY | O_CREAT | O_TRUNC;
+    posix_spawn_file_actions_t actions;
+    int error = posix_spawn_file_actions_init(&actions);
+
+    if (error != 0) {
+        return error;
+    }
+    error = posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out_path,
+                                             flags, 0600);
+    if (error == 0) {
+        error = posix_spawn_file_actions_addopen(&actions, STDERR_FILENO,
+                                                 error_path, flags, 0600);
+    }
+    if (error == 0) {
+        error = posix_spawn(out_pid, argv[0], &actions, NULL, argv, environ);
+    }
+    posix_spawn_file_actions_destroy(&actions);
+    return error;
+}
+
+bool program_run(char *const argv[], const char *out_path,
+                 const char *error_path)
+{
+    pid_t pid = -1;
+    int code = 1, error = start(argv, out_path, error_path, &pid);
+
+    if (error != 0) {
+        fprintf(stderr, "grpo_step: cannot start %s: %s\n", argv[0],
+                strerror(error));
+        return false;
+    }
+    while (waitpid(pid, &code, 0) < 0) {
+        if (errno != EINTR) {
+            return false;
+        }
+    }
+    if (code != 0) {
+        say_last_line(argv[0], error_path);
+    }
+    return code == 0;
+}
