@@ -1,22 +1,18 @@
-"""Joins our figures with the opponents' of the same bench and case.
+"""Writes all records into one file and prints them as a table.
 
 usage: report.py OURS.jsonl OPPONENTS_DIR RESULTS.jsonl
 
 A record of ours that names its opponent is taken as it is; one that does not
-gets a line for each opponent that was measured, and stays alone where none was.
+(those of whole jobs) gets a line for each opponent that was measured, and stays
+alone where none was.  Figures of opponents that no case of ours is compared
+with stand below the table.
 """
 
 import json
 import pathlib
 import sys
 
-LESS_IS_BETTER = {"s", "ms", "us", "ns"}
-# Aims where the benchmark leaves them to this table.
-GOALS = {("rollout", None): 1.0, ("train", None): 1.0,
-         ("grpo_step", "trl"): 1.5, ("learn_sort", None): 3.0,
-         ("learn_sum", None): 1.0}
-
-
+LESS_IS_BETTER = {"s", "ms", "us", "ns", "MB"}
 def lines(path):
     if path.is_file():
         for line in path.read_text().splitlines():
@@ -35,16 +31,21 @@ def joined(ours, theirs):
         for rival in rivals:
             a, b = record["ours"], rival["value"]
             ratio = b / a if record["unit"] in LESS_IS_BETTER else a / b
-            goal = record["goal"] or GOALS.get(
-                (record["bench"], rival["opponent"]),
-                GOALS.get((record["bench"], None)))
             yield {**record, "opponent": rival["opponent"], "theirs": b,
-                   "ratio": ratio, "goal": goal}
+                   "ratio": ratio}
 
 
 def cell(value):
     return "" if value is None else f"{value:.4g}" \
         if isinstance(value, float) else str(value)
+
+
+def table(columns, rows):
+    rows = [columns] + rows
+    widths = [max(len(r[i]) for r in rows) for i in range(len(columns))]
+    print()
+    for row in rows:
+        print("  ".join(c.ljust(w) for c, w in zip(row, widths)).rstrip())
 
 
 def main():
@@ -57,12 +58,14 @@ def main():
             file.write(json.dumps(record) + "\n")
     columns = ("bench", "case", "ours", "opponent", "theirs", "unit", "ratio",
                "goal")
-    rows = [columns] + [tuple(cell(r[c]) for c in columns) for r in records]
-    widths = [max(len(r[i]) for r in rows) for i in range(len(columns))]
-    print()
-    for row in rows:
-        print("  ".join(c.ljust(w) for c, w in zip(row, widths)).rstrip())
+    table(columns, [[cell(r[c]) for c in columns] for r in records])
     print("\nratio > 1: ours is better")
+    used = {(r["bench"], r["opponent"]) for r in records}
+    alone = [t for t in theirs if (t["bench"], t["opponent"]) not in used]
+    if alone:
+        print("\nopponents that no case is compared with:")
+        columns = ("bench", "case", "opponent", "value", "unit")
+        table(columns, [[cell(r[c]) for c in columns] for r in alone])
 
 
 if __name__ == "__main__":

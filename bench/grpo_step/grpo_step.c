@@ -200,7 +200,7 @@ static bool measure(struct bench *bench, const struct paths *paths,
                     const struct work *work)
 {
     uint32_t rounds = bench->quick ? 1 : ROUNDS;
-    uint32_t steps = bench->steps > 0 ? bench->steps : bench->quick ? 2 : STEPS;
+    uint32_t steps = bench_steps(bench, bench->quick ? 2 : STEPS, FIGURES);
     struct figures figures = {0};
     bool good = true;
 

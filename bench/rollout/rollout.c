@@ -312,7 +312,7 @@ static void big(struct bench *bench, const char *type, enum dyti_dtype dtype,
     best = seconds > 0 && (best <= 0 || seconds < best) ? seconds : best;
     snprintf(text, sizeof(text), "%s/%u", type, sequences);
     if (best > 0) {
-        bench_record(bench, text, tokens / best, NULL, 0, 0, "tokens/s");
+        bench_record(bench, text, tokens / best, NULL, 0, 1.0, "tokens/s");
     }
     w.name = "tp 4";
     w.tp = 4;
@@ -349,7 +349,7 @@ int main(int argc, char **argv)
     if (!bench_open(&bench, "rollout", argc, argv)) {
         return bench.exit_code;
     }
-    small(&bench, bench.quick ? 3 : 50);
+    small(&bench, bench_steps(&bench, bench.quick ? 3 : 50, MOST_CALLS));
     for (uint32_t i = 0; i < 3 && !bench.quick; i++) {
         big(&bench, "fp32", DYTI_F32, sequences[i]);
         big(&bench, "bf16", DYTI_BF16, sequences[i]);

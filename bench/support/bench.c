@@ -74,6 +74,13 @@ bool bench_open(struct bench *bench, const char *name, int argc, char **argv)
     return bench->exit_code == 0;
 }
 
+uint32_t bench_steps(const struct bench *bench, uint32_t usual, uint32_t most)
+{
+    uint32_t steps = bench->steps > 0 ? bench->steps : usual;
+
+    return steps < most ? steps : most;
+}
+
 static bool less_is_better(const char *unit)
 {
     static const char *const less[] = {"s", "ms", "us", "ns", "MB"};

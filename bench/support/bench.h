@@ -33,6 +33,9 @@ struct bench {
  * return bench->exit_code. */
 bool bench_open(struct bench *bench, const char *name, int argc, char **argv);
 
+/* --steps, or `usual` without it; at most `most`. */
+uint32_t bench_steps(const struct bench *bench, uint32_t usual, uint32_t most);
+
 /* One figure beside that of an opponent measured in the same run; printed, and
  * written as one JSON line with the keys bench, case, ours, opponent, theirs,
  * ratio, goal and unit.

@@ -186,7 +186,8 @@ static enum dyt_status run_subject(struct bench *bench,
                                    enum dyti_dtype dtype,
                                    enum dyti_page_kind pages)
 {
-    uint32_t rounds = bench->quick ? 1 : subject->rounds;
+    uint32_t rounds =
+        bench_steps(bench, bench->quick ? 1 : subject->rounds, ROUNDS_MAX);
     uint64_t bytes[2] = {0, 0};
     struct team team;
     enum dyt_status st = team_open(&team, &subject->arch, dtype, pages);
@@ -252,8 +253,8 @@ int main(int argc, char **argv)
         return bench.exit_code;
     }
     st = run_subject(&bench, &tiny, DYTI_F32, best);
-    for (int pages = (int)best; pages < DYTI_PAGES_COUNT && st == DYT_OK;
-         pages++) {
+    for (int pages = bench.quick ? DYTI_PAGES_COUNT : (int)best;
+         pages < DYTI_PAGES_COUNT && st == DYT_OK; pages++) {
         enum dyti_page_kind kind = (enum dyti_page_kind)pages;
 
         if (kind == DYTI_PAGES_THP && !thp_works()) {
@@ -263,7 +264,7 @@ int main(int argc, char **argv)
         if (st == DYT_OK && kind == best) {
             st = run_subject(&bench, &smollm2, DYTI_BF16, kind);
         }
-        if (st == DYT_OK && !bench.quick) {
+        if (st == DYT_OK) {
             st = run_subject(&bench, &gibibyte, DYTI_F32, kind);
         }
     }

@@ -415,7 +415,7 @@ static void big(struct bench *bench, const char *name, enum dyti_dtype dtype,
     w.zero = w.threads = 1;
     each = tokens_per_second(&w);
     if (one > 0 || each > 0) {
-        bench_record(bench, name, one > each ? one : each, NULL, 0, 0,
+        bench_record(bench, name, one > each ? one : each, NULL, 0, 1.0,
                      "tokens/s");
     }
     w.name = "pp 2 x dp 2";
@@ -457,10 +457,12 @@ int main(int argc, char **argv)
     if (!bench_open(&bench, "train", argc, argv)) {
         return bench.exit_code;
     }
-    small(&bench, bench.quick ? 3 : 50);
+    small(&bench, bench_steps(&bench, bench.quick ? 3 : 50, MOST_STEPS));
     if (!bench.quick) {
-        big(&bench, "fp32/8x144", DYTI_F32, 3);
-        big(&bench, "bf16/8x144", DYTI_BF16, 3);
+        uint32_t steps = bench_steps(&bench, 3, MOST_STEPS);
+
+        big(&bench, "fp32/8x144", DYTI_F32, steps);
+        big(&bench, "bf16/8x144", DYTI_BF16, steps);
     }
     return bench_close(&bench);
 }
