@@ -8,7 +8,8 @@ import sys
 
 import tree
 
-INCLUDES = ["-Icore", "-Icore/include", "-I.", "-Ibridge", "-Itests/support"]
+INCLUDES = ["-Icore", "-Icore/include", "-I.", "-Ibridge", "-Itests/support",
+            "-Ibench/support"]
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror"]
 # Kernel bodies are templates over vec_*.h, included once per instruction set;
 # a vec_*.h needs that set's flags.
