@@ -13,7 +13,7 @@
  * python of its environment in the cache). Rounds alternate who goes first; a
  * figure is the median over rounds and steps, the first step of a run left out.
  *
- * --quick: 2 x 2 x 4 with prompts of four letters, one round, nobody else. */
+ * --quick: 2 x 2 x 4 with prompts of four letters, one round. */
 #include "grpo_step.h"
 #include "bench.h"
 
@@ -95,10 +95,12 @@ static bool find_paths(const struct bench *bench, struct paths *out)
                      : text_of("%s/models/smollm2-135m-instruct", cache);
     if (bench->opponents == NULL) {
         printf("grpo_step: TRL is left out: no --opponents DIR\n");
-    } else if (!bench->quick) {
+    } else {
         out->script = kept(text_of("%s/grpo_trl.py", bench->opponents), R_OK);
         out->python =
-            kept(text_of("%s/venv/bench-torch/bin/python", cache), X_OK);
+            out->script == NULL
+                ? NULL
+                : kept(text_of("%s/venv/bench-torch/bin/python", cache), X_OK);
     }
     free(cache);
     if (access(out->dynatrain, X_OK) != 0 || access(out->model, R_OK) != 0) {
@@ -145,7 +147,7 @@ static bool run_ours(const struct paths *paths, const struct work *work,
 static void run_theirs(const struct paths *paths, const struct work *work,
                        struct figures *f)
 {
-    if (paths->script == NULL || paths->python == NULL) {
+    if (paths->python == NULL) {
         return;
     }
     if (trl_run(paths, work, &f->theirs)) {

@@ -33,8 +33,8 @@ struct series {
 
 struct paths {
     char *dynatrain; /* the binary */
-    char *python;    /* of the opponent's environment; NULL: not there */
-    char *script;    /* of the opponent; NULL: not there */
+    char *script;    /* the opponent's program; NULL: not there */
+    char *python;    /* of its environment; NULL: one of the two is missing */
     char *model;     /* a Hugging Face directory */
 };
 

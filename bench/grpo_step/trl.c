@@ -39,23 +39,30 @@ bool trl_run(const struct paths *paths, const struct work *work,
              struct series *out)
 {
     char *folder = folder_create();
-    char *beta, *stdout_path, *stderr_path;
+    char *prompts, *samples, *tokens, *beta, *stdout_path, *stderr_path;
     bool good;
 
     if (folder == NULL) {
         return false;
     }
+    prompts = text_of("%u", work->prompts);
+    samples = text_of("%u", work->samples);
+    tokens = text_of("%u", work->tokens);
     beta = text_of("%g", work->kl);
     stdout_path = text_of("%s/stdout", folder);
     stderr_path = text_of("%s/stderr", folder);
     good = program_run((char *[]){paths->python, paths->script, "--model",
-                                  paths->model, "--runs", "1", "--beta", beta,
-                                  NULL},
+                                  paths->model, "--runs", "1", "--prompts",
+                                  prompts, "--samples", samples, "--tokens",
+                                  tokens, "--beta", beta, NULL},
                        stdout_path, stderr_path) &&
            read_figure(stdout_path, out);
     free(stderr_path);
     free(stdout_path);
     free(beta);
+    free(tokens);
+    free(samples);
+    free(prompts);
     folder_remove(folder);
     return good;
 }

@@ -1,5 +1,5 @@
 """Seconds of one GRPO step of TRL's GRPOTrainer on the CPU: 4 prompts, 8
-completions each, 64 tokens, fp32, with its default gradient checkpointing."""
+completions each, 64 tokens, fp32 (or as the options say), with its default gradient checkpointing."""
 
 import os
 import tempfile
@@ -14,8 +14,6 @@ from datasets import Dataset
 from transformers import (AutoModelForCausalLM, AutoTokenizer,
                           TrainerCallback)
 from trl import GRPOConfig, GRPOTrainer
-
-PROMPTS, SAMPLES, TOKENS = 4, 8, 64
 
 
 def reward(completions, **_):
@@ -37,7 +35,8 @@ class Clock(TrainerCallback):
 
 
 def main():
-    args = arguments(__doc__, beta=0.04, checkpointing=1)
+    args = arguments(__doc__, beta=0.04, checkpointing=1, prompts=4,
+                     samples=8, tokens=64)
     torch.set_num_threads(THREADS)
     steps = args.runs + 1  # the first one warms up
     tok = AutoTokenizer.from_pretrained(args.model)
@@ -47,25 +46,26 @@ def main():
         model.config._name_or_path = args.model
     data = Dataset.from_dict({"prompt": [
         f"Tell me about the number {i} and its properties, in short."
-        for i in range(PROMPTS * steps)]})
+        for i in range(args.prompts * steps)]})
     clock = Clock()
     with tempfile.TemporaryDirectory() as out:
         config = GRPOConfig(
             output_dir=out, use_cpu=True, bf16=False, fp16=False,
-            report_to="none", per_device_train_batch_size=PROMPTS * SAMPLES,
-            gradient_accumulation_steps=1, num_generations=SAMPLES,
-            max_completion_length=TOKENS, temperature=1.0, beta=args.beta,
+            report_to="none", per_device_train_batch_size=args.prompts * args.samples,
+            gradient_accumulation_steps=1, num_generations=args.samples,
+            max_completion_length=args.tokens, temperature=1.0, beta=args.beta,
             learning_rate=1e-6, max_steps=steps, logging_steps=steps,
             save_strategy="no", seed=SEED, disable_tqdm=True,
             gradient_checkpointing=bool(args.checkpointing),
-            generation_kwargs={"min_new_tokens": TOKENS},
+            generation_kwargs={"min_new_tokens": args.tokens},
             dataloader_pin_memory=False)
         GRPOTrainer(model=model, reward_funcs=reward, args=config,
                     train_dataset=data, processing_class=tok,
                     callbacks=[clock]).train()
     seconds = [b - a for a, b in zip(clock.marks, clock.marks[1:])][1:]
-    emit("grpo_step", f"fp32/4x8x64/kl={args.beta:g}", "trl", seconds, "s",
-         checkpointing=bool(args.checkpointing))
+    emit("grpo_step",
+         f"fp32/{args.prompts}x{args.samples}x{args.tokens}/kl={args.beta:g}",
+         "trl", seconds, "s", checkpointing=bool(args.checkpointing))
 
 
 if __name__ == "__main__":

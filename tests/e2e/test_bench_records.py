@@ -6,6 +6,7 @@ usage: test_bench_records.py BUILD_FOLDER
 
 import json
 import math
+import os
 import pathlib
 import subprocess
 import sys
@@ -89,6 +90,40 @@ def check_opponents(bench, name, model, folder):
     return figures
 
 
+FAKE_TRL = """
+import json, sys
+args = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+assert args["--prompts"] == "2" and args["--samples"] == "2", args
+assert args["--tokens"] == "4" and args["--runs"] == "1", args
+if args["--beta"] != "0":
+    sys.exit("no step today")
+print(json.dumps({"value": 100.0, "peak_rss_mb": 1000000}))
+"""
+
+
+def check_trl(bench, model, folder):
+    """grpo_step runs TRL's program itself; one that fails is left out, and no
+    fault of ours."""
+    programs, cache = folder / "programs", folder / "cache"
+    python = cache / "venv/bench-torch/bin/python"
+    programs.mkdir()
+    (programs / "grpo_trl.py").write_text(FAKE_TRL)
+    os.environ["DYNATRAIN_CACHE"] = str(cache)
+    found = measure(bench, "grpo_step", model, folder, "--opponents", programs)
+    assert {r["opponent"] for r in found} == {None}, found
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\nexec {sys.executable} \"$@\"\n")
+    python.chmod(0o755)
+    found = measure(bench, "grpo_step", model, folder, "--opponents", programs)
+    without = [r for r in found if "/kl=0.04" in r["case"]]
+    beside = [r for r in found if r not in without]
+    assert len(without) == len(beside) == 5, found
+    assert {r["opponent"] for r in without} == {None}, found
+    assert {r["opponent"] for r in beside} == {"trl"}, found
+    assert {r["theirs"] for r in beside} == {100, 1000000}, found
+    assert {r["unit"] for r in beside if r["theirs"] > 100} == {"MB"}, found
+
+
 def check_report(folder, figures, count):
     """The joined file keeps every record."""
     every, joined = folder / "all.jsonl", folder / "joined.jsonl"
@@ -124,6 +159,7 @@ def main():
         count = {n: len(measure(bench, n, model, folder)) for n in PROGRAMS}
         assert count["grpo_step"] == 10, count  # (3 worlds + 2) x 2 KL weights
         figures = check_opponents(bench, "train", model, folder)
+        check_trl(bench, model, folder)
         check_report(folder, figures, sum(count.values()) + 1)
         check_refusals(bench, folder)
     print(f"records: {count}")
