@@ -150,21 +150,25 @@ static int thread_count(void)
     return count;
 }
 
-/* oneDNN comes with a pool of its own, which must never start. */
-static void products_start_no_threads(void **state)
+/* A product for oneDNN, which comes with a pool of its own that must never
+ * start. */
+static void large_products_start_no_threads(void **state)
 {
     struct dyti_pool *pool = NULL;
     struct dyti_kernels host;
     struct bag bag = {0};
-    struct dyti_gemm g = {.m = 300,
+    struct dyti_gemm g = {.m = 600,
                           .n = 900,
                           .k = 200,
-                          .a = floats(&bag, 300 * 200, 1, 1.0f),
+                          .a = floats(&bag, 600 * 200, 1, 1.0f),
                           .lda = 200,
                           .b = floats(&bag, 200 * 900, 2, 1.0f),
                           .ldb = 900,
-                          .c = floats(&bag, 300 * 900, 3, 0.0f),
+                          .c = floats(&bag, 600 * 900, 3, 0.0f),
                           .ldc = 900};
+    struct dyti_kernels alone = open_kernels(&dyti_kernels_host, NULL, NULL);
+    struct dyti_kernels reference = open_reference();
+    float *one = floats(&bag, 600 * 900, 4, 0.0f), *got = NULL;
     int before = 0;
 
     (void)state;
@@ -174,6 +178,15 @@ static void products_start_no_threads(void **state)
     assert_true(before == 3 || DYT_TEST_SANITIZED);
     assert_ok(host.ops->gemm(host.self, &g));
     assert_int_equal(before, thread_count());
+    /* The same bits as in one thread, and right. */
+    got = g.c;
+    g.c = one;
+    assert_ok(alone.ops->gemm(alone.self, &g));
+    assert_memory_equal(got, one, 600 * 900 * sizeof(float));
+    assert_ok(reference.ops->gemm(reference.self, &g));
+    assert_close("c", got, one, 600 * 900, 0x1p-20, 200.0);
+    close_kernels(alone);
+    close_kernels(reference);
     close_kernels(host);
     dyti_pool_destroy(pool);
     bag_empty(&bag);
@@ -200,7 +213,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(products_agree_with_the_reference),
     cmocka_unit_test(empty_products),
     cmocka_unit_test(rows_do_not_depend_on_their_neighbours),
-    cmocka_unit_test(products_start_no_threads),
+    cmocka_unit_test(large_products_start_no_threads),
     cmocka_unit_test(unknown_instruction_sets_are_refused),
 };
 

@@ -3,9 +3,10 @@
  *          rows where k is long
  *   bf16   the same with activations rounded to bf16, where the machine
  *          multiplies bf16 (M > 16; below that memory is the limit)
- *   onednn the rest, on tiles that we cut, one thread each
- *   outer  the rest, where oneDNN would not use the instruction set asked for,
- *          or weights must be widened
+ *   outer  short k, small products, and where weights must be widened
+ *   onednn all other, on tiles that we cut, one thread each.  Not where another
+ *          instruction set than the machine's best was asked for: dot and outer
+ *          take its place
  * Measured by bench/gemm. */
 #include "device/host/kernels.h"
 #include "device/host/reference/reference.h"
@@ -22,6 +23,7 @@ extern void omp_set_num_threads(int threads);
 #define BF16_STEP      32  /* elements of k in one bf16 product */
 #define INLINE_FLOPS   100000.0
 #define PIECE_PRODUCTS 2000000.0 /* smaller pieces are not worth a thread */
+#define SMALL_PRODUCTS 1e8       /* up to here oneDNN is not faster */
 #define PIECES         8
 
 struct job {
@@ -213,19 +215,29 @@ static void cut_dot(struct job *job)
     cut(job, mt, 128, simd->dot_rows, simd->dot_cols);
 }
 
-static bool is_dot(const struct host *host, const struct dyti_gemm *g)
+enum way { DOT, BF16, ONEDNN, OUTER };
+
+static enum way way_of(const struct host *host, const struct dyti_gemm *g)
 {
-    if (!g->trans_b) {
-        return false;
+    double products = (double)g->m * (double)g->n * (double)g->k;
+    bool onednn = host->onednn && g->b_dtype == DYTI_F32;
+
+    if (g->trans_b && g->m <= DECODE_ROWS) {
+        return DOT;
     }
-    if (g->m <= DECODE_ROWS) {
-        return true;
+    if (g->trans_b && g->k < DOT_LONG_K) {
+        return OUTER;
     }
-    return g->k >= DOT_LONG_K &&
-           (g->m < ONEDNN_ROWS || !host->onednn || g->b_dtype != DYTI_F32);
+    if (g->trans_b && g->b_dtype == DYTI_BF16) {
+        return host->isa == HOST_AVX512_BF16 ? BF16 : DOT;
+    }
+    if (g->trans_b) {
+        return onednn && g->m >= ONEDNN_ROWS ? ONEDNN : DOT;
+    }
+    return onednn && (g->trans_a || products > SMALL_PRODUCTS) ? ONEDNN : OUTER;
 }
 
-static enum dyt_status run_bf16(struct job *job, dyti_tile_fn *out_tile)
+static enum dyt_status choose_bf16(struct job *job, dyti_tile_fn *out_tile)
 {
     int64_t k = bf16_row(job->g->k);
     int64_t mt = host_min(host_max(196608 / (k * 2) / 6 * 6, 24), 192);
@@ -243,23 +255,23 @@ static enum dyt_status choose(struct job *job, dyti_tile_fn *out_tile)
     struct host *host = job->host;
     const struct host_simd *simd = host->simd;
 
-    if (g->trans_b && g->b_dtype == DYTI_BF16 && g->m > DECODE_ROWS &&
-        host->isa == HOST_AVX512_BF16) {
-        return run_bf16(job, out_tile);
-    }
-    if (is_dot(host, g)) {
+    switch (way_of(host, g)) {
+    case DOT:
         cut_dot(job);
         *out_tile = dot_tile;
         return DYT_OK;
-    }
-    if (host->onednn && g->b_dtype == DYTI_F32) {
+    case BF16:
+        return choose_bf16(job, out_tile);
+    case ONEDNN:
         cut(job, 768, 768, 48, 48);
         *out_tile = onednn_tile;
         return DYT_OK;
+    default:
+        cut(job, 192, 128, simd->outer_rows, simd->outer_cols);
+        *out_tile = outer_tile;
+        return dyti_host_scratch(host,
+                                 (size_t)simd->outer_scratch * sizeof(float));
     }
-    cut(job, 192, 128, simd->outer_rows, simd->outer_cols);
-    *out_tile = outer_tile;
-    return dyti_host_scratch(host, (size_t)simd->outer_scratch * sizeof(float));
 }
 
 enum dyt_status dyti_host_gemm(void *self, const struct dyti_gemm *g)

@@ -2,6 +2,7 @@
  * included before; SIMD_TABLE is its name.  Included once per set, so no guard.
  */
 /* clang-format off */
+#include "device/host/simd/turn_body.h"
 #include "device/host/simd/gemm_body.h"
 #include "device/host/simd/flat_body.h"
 #include "device/host/simd/norm_body.h"

@@ -196,26 +196,31 @@ INLINE void pack_panel(const struct simd_outer *t, int64_t p0, int64_t kc,
 static void pack_panel_trans(const struct simd_outer *t, int64_t p0, int64_t kc,
                              int64_t j, int64_t n, float *panel)
 {
-    for (int64_t s = 0; s < OUTER_NC; s++) {
-        int64_t at = (j + s) * t->ldb + p0;
+    const uint16_t *half = (const uint16_t *)t->b + j * t->ldb + p0;
 
-        for (int64_t p = 0; p < kc; p++) {
-            float w = 0.0f;
-
-            if (s < n && t->b_dtype == DYTI_F32) {
-                w = ((const float *)t->b)[at + p];
-            } else if (s < n) {
-                w = dyti_bf16_to_f32(((const uint16_t *)t->b)[at + p]);
+    if (t->b_dtype == DYTI_F32) {
+        tile_turn((const float *)t->b + j * t->ldb + p0, t->ldb, n, kc, panel,
+                  OUTER_NC);
+    } else {
+        for (int64_t s = 0; s < n; s++) {
+            for (int64_t p = 0; p < kc; p++) {
+                panel[p * OUTER_NC + s] =
+                    dyti_bf16_to_f32(half[s * t->ldb + p]);
             }
-            panel[p * OUTER_NC + s] = w;
+        }
+    }
+    for (int64_t p = 0; p < kc; p++) { /* zeros beyond n */
+        for (int64_t s = n; s < OUTER_NC; s++) {
+            panel[p * OUTER_NC + s] = 0.0f;
         }
     }
 }
 
-INLINE void outer_finish(float *c, int64_t n, bool add, const vf *acc)
+INLINE void outer_finish(float *c, int64_t n, bool add, const vf *acc,
+                         const int nv)
 {
     UNROLL
-    for (int s = 0; s < OUTER_NV; s++) {
+    for (int s = 0; s < nv; s++) {
         int64_t left = n - s * VL;
         float *at = c + s * VL;
         vf y = acc[s];
@@ -228,83 +233,89 @@ INLINE void outer_finish(float *c, int64_t n, bool add, const vf *acc)
     }
 }
 
-INLINE void outer_block(const struct simd_outer *t, const float *a, int64_t kc,
-                        const float *panel, int64_t n, float *c, bool add,
-                        const int mr)
+/* A panel that is ready: its columns [0, n), k from p0 on for kc. */
+struct panel_part {
+    const float *panel;
+    int64_t p0, kc, j, n;
+};
+
+INLINE void outer_block(const struct simd_outer *t, const struct panel_part *w,
+                        int64_t i, const int mr, const int nv)
 {
     vf acc[OUTER_MR][OUTER_NV];
     int64_t row = t->a_row, col = t->a_col;
+    const float *a = t->a + i * row + w->p0 * col;
 
     UNROLL
     for (int r = 0; r < mr; r++) {
         UNROLL
-        for (int s = 0; s < OUTER_NV; s++) {
+        for (int s = 0; s < nv; s++) {
             acc[r][s] = v_zero();
         }
     }
-    for (int64_t p = 0; p < kc; p++) {
-        vf w[OUTER_NV];
+    for (int64_t p = 0; p < w->kc; p++) {
+        vf b[OUTER_NV];
 
         UNROLL
-        for (int s = 0; s < OUTER_NV; s++) {
-            w[s] = v_load(panel + p * OUTER_NC + s * VL);
+        for (int s = 0; s < nv; s++) {
+            b[s] = v_load(w->panel + p * OUTER_NC + s * VL);
         }
         UNROLL
         for (int r = 0; r < mr; r++) {
             vf x = v_set(a[r * row + p * col]);
 
             UNROLL
-            for (int s = 0; s < OUTER_NV; s++) {
-                acc[r][s] = v_fma(x, w[s], acc[r][s]);
+            for (int s = 0; s < nv; s++) {
+                acc[r][s] = v_fma(x, b[s], acc[r][s]);
             }
         }
     }
     UNROLL
     for (int r = 0; r < mr; r++) {
-        outer_finish(c + r * t->ldc, n, add, acc[r]);
+        outer_finish(t->c + (i + r) * t->ldc + w->j, w->n,
+                     t->accumulate || w->p0 > 0, acc[r], nv);
     }
 }
 
-/* All rows against one panel: columns [j, j + n), k from p0 on. */
-INLINE void outer_stripe(const struct simd_outer *t, int64_t p0, int64_t kc,
-                         int64_t j, int64_t n, const float *panel)
+/* All rows against one panel. */
+INLINE void outer_stripe(const struct simd_outer *t, const struct panel_part *w,
+                         const int nv)
 {
-    bool add = t->accumulate || p0 > 0;
-    const float *a = t->a + p0 * t->a_col;
     int64_t i = 0;
 
     for (; i + OUTER_MR <= t->m; i += OUTER_MR) {
-        outer_block(t, a + i * t->a_row, kc, panel, n, t->c + i * t->ldc + j,
-                    add, OUTER_MR);
+        outer_block(t, w, i, OUTER_MR, nv);
     }
 #if OUTER_MR > 4
     for (; i + 4 <= t->m; i += 4) {
-        outer_block(t, a + i * t->a_row, kc, panel, n, t->c + i * t->ldc + j,
-                    add, 4);
+        outer_block(t, w, i, 4, nv);
     }
 #endif
     for (; i < t->m; i++) {
-        outer_block(t, a + i * t->a_row, kc, panel, n, t->c + i * t->ldc + j,
-                    add, 1);
+        outer_block(t, w, i, 1, nv);
     }
 }
 
 static void simd_outer_any(const struct simd_outer *t, float *scratch)
 {
-    for (int64_t p = 0; p < t->k; p += OUTER_KC) {
-        int64_t kc = t->k - p < OUTER_KC ? t->k - p : OUTER_KC;
+    struct panel_part w = {.panel = scratch};
 
-        for (int64_t j = 0; j < t->n; j += OUTER_NC) {
-            int64_t n = t->n - j < OUTER_NC ? t->n - j : OUTER_NC;
-
+    for (w.p0 = 0; w.p0 < t->k; w.p0 += OUTER_KC) {
+        w.kc = t->k - w.p0 < OUTER_KC ? t->k - w.p0 : OUTER_KC;
+        for (w.j = 0; w.j < t->n; w.j += OUTER_NC) {
+            w.n = t->n - w.j < OUTER_NC ? t->n - w.j : OUTER_NC;
             if (t->b_trans) {
-                pack_panel_trans(t, p, kc, j, n, scratch);
+                pack_panel_trans(t, w.p0, w.kc, w.j, w.n, scratch);
             } else if (t->b_dtype == DYTI_F32) {
-                pack_panel(t, p, kc, j, n, DYTI_F32, scratch);
+                pack_panel(t, w.p0, w.kc, w.j, w.n, DYTI_F32, scratch);
             } else {
-                pack_panel(t, p, kc, j, n, DYTI_BF16, scratch);
+                pack_panel(t, w.p0, w.kc, w.j, w.n, DYTI_BF16, scratch);
             }
-            outer_stripe(t, p, kc, j, n, scratch);
+            if (w.n <= VL) {
+                outer_stripe(t, &w, 1);
+            } else {
+                outer_stripe(t, &w, OUTER_NV);
+            }
         }
     }
 }
