@@ -27,7 +27,10 @@ def run(binary, job, settings, runs):
     command = [binary, "run", str(ROOT / job), "--set", f"runs={runs}"]
     for key, value in settings.items():
         command += ["--set", f"{key}={value}"]
-    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    done = subprocess.run(command, cwd=ROOT, check=False,
+                          stdout=subprocess.DEVNULL)
+    if done.returncode != 0:
+        sys.exit(done.returncode)  # it has said why on stderr
     folder = next(pathlib.Path(runs).iterdir())
     return json.loads((folder / "summary.json").read_text())
 

@@ -1,4 +1,4 @@
-"""Runs the cheap benchmarks with tiny settings and checks their records: every
+"""Runs the benchmarks with tiny settings and checks their records: every
 line is one JSON object with exactly the eight keys, and the numbers agree.
 
 usage: test_bench_records.py BUILD_FOLDER
@@ -16,8 +16,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 KEYS = ["bench", "case", "ours", "opponent", "theirs", "ratio", "goal", "unit"]
 LESS_IS_BETTER = {"s", "ms", "us", "ns", "MB"}
 # Programs that --quick makes short, and whether they read a model.
-PROGRAMS = {"switch": False, "rollout": False, "train": False,
-            "grpo_step": True}
+PROGRAMS = {"gemm": False, "kernels": False, "switch": False,
+            "rollout": False, "train": False, "grpo_step": True}
 
 
 def run(*command):
