@@ -1,7 +1,10 @@
 /* dynatrain run JOB.toml */
+#include "base/env.h"
+#include "base/trace.h"
 #include "cli/assemble.h"
 #include "cli/commands.h"
 #include "cli/dry_run.h"
+#include "cli/dump.h"
 #include "cli/exit.h"
 #include "cli/job_args.h"
 #include "cli/load_job.h"
@@ -67,6 +70,24 @@ static const struct argp argp = {
     NULL,
     NULL};
 
+/* The run itself, with what the environment asks to see of it. */
+static int run(struct dyti_loaded_job *loaded, bool resume)
+{
+    enum dyt_status st;
+    int code;
+
+    st = dyti_dump_job(loaded, dyti_env_text(DYTI_ENV_DUMP));
+    st = st != DYT_OK ? st
+                      : dyti_trace_start(dyti_env_text(DYTI_ENV_TRACE), true);
+    if (st != DYT_OK) {
+        return dyti_exit_fail("run", st);
+    }
+    code = dyti_manager_run(&loaded->job, &loaded->assembly, loaded->model_dir,
+                            resume);
+    dyti_trace_stop();
+    return code;
+}
+
 int dyti_cmd_run(int argc, char **argv)
 {
     struct arguments a = {0};
@@ -84,8 +105,7 @@ int dyti_cmd_run(int argc, char **argv)
         st = dyti_dry_run(&loaded, stdout);
         code = st == DYT_OK ? DYTI_EXIT_OK : dyti_exit_fail("run", st);
     } else {
-        code = dyti_manager_run(&loaded.job, &loaded.assembly, loaded.model_dir,
-                                a.resume);
+        code = run(&loaded, a.resume);
     }
     dyti_loaded_job_close(&loaded);
     return code;

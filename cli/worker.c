@@ -2,6 +2,7 @@
 
 #include "base/env.h"
 #include "base/log.h"
+#include "base/trace.h"
 #include "cli/backends.h"
 #include "cli/exit.h"
 
@@ -170,6 +171,8 @@ int dyti_worker_main(const struct dyti_worker_args *args)
     dyti_log_identity((int32_t)args->rank, "start");
 
     st = dyti_faults_read(&w.faults, (int32_t)args->rank);
+    st = st != DYT_OK ? st
+                      : dyti_trace_start(dyti_env_text(DYTI_ENV_TRACE), false);
     st = st != DYT_OK ? st : start_watch(&w);
     st = st != DYT_OK
              ? st
@@ -185,5 +188,6 @@ int dyti_worker_main(const struct dyti_worker_args *args)
         }
     }
     dyti_worker_fini(&w);
+    dyti_trace_stop();
     return dyti_exit_code(st);
 }

@@ -3,6 +3,7 @@
 #include "cli/worker.h"
 
 #include "base/log.h"
+#include "base/trace.h"
 #include "format/checkpoint.h"
 
 #include <stdio.h>
@@ -379,8 +380,8 @@ static enum dyt_status act_checkpoint(struct dyti_worker *w,
     return dyti_worker_send(w, dyti_wire_empty(&e, &buffer), &buffer);
 }
 
-enum dyt_status dyti_worker_act(struct dyti_worker *w,
-                                const struct dyti_frame *frame)
+static enum dyt_status act(struct dyti_worker *w,
+                           const struct dyti_frame *frame)
 {
     switch ((enum dyti_message)frame->envelope.type) {
     case DYTI_MSG_GENERATE:
@@ -400,4 +401,15 @@ enum dyt_status dyti_worker_act(struct dyti_worker *w,
         return DYTI_FAIL(DYT_ERR_STATE, "a worker is not asked to %s",
                          dyti_message_name(frame->envelope.type));
     }
+}
+
+enum dyt_status dyti_worker_act(struct dyti_worker *w,
+                                const struct dyti_frame *frame)
+{
+    struct dyti_trace_region region = dyti_trace_begin(
+        "worker", dyti_message_name((enum dyti_message)frame->envelope.type));
+    enum dyt_status st = act(w, frame);
+
+    dyti_trace_end(&region, 0);
+    return st;
 }

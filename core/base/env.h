@@ -18,11 +18,9 @@
     X(LOG_AREA, "DYNATRAIN_LOG_AREA", NULL, "plan,sched,...",                  \
       "limits info and finer lines to these areas")                            \
     X(DUMP, "DYNATRAIN_DUMP", NULL, "folder",                                  \
-      "writes the text of layouts, plans and schedules per rank and phase")    \
+      "`run` writes what it is about to do: job, layouts, plans, schedules")   \
     X(TRACE, "DYNATRAIN_TRACE", NULL, "file",                                  \
       "writes regions as Chrome trace events, one a line")                     \
-    X(MOVER, "DYNATRAIN_MOVER", "direct", "direct",                            \
-      "movers that a switch may use, in order")                                \
     X(ISA, "DYNATRAIN_ISA", NULL, "scalar|avx2|avx512|avx512_bf16",            \
       "the widest instruction set that kernels may use")                       \
     X(CACHE, "DYNATRAIN_CACHE", NULL, "folder",                                \

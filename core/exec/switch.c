@@ -2,6 +2,7 @@
 #include "exec/switch_internal.h"
 
 #include "base/hash.h"
+#include "base/trace.h"
 
 #include <stdlib.h>
 
@@ -346,12 +347,15 @@ enum dyt_status dyti_switch_run(struct dyti_switch *self,
                                 struct dyti_switch_report *out_report)
 {
     struct dyti_switch_report *report = out_report;
+    struct dyti_trace_region region;
     int64_t start = now(self), met, moved, checked, decided;
     enum dyt_status st;
 
     fill_counts(self, order, report);
     at(order, DYTI_AT_START);
+    region = dyti_trace_begin("exec", "prepare");
     st = meet(self, order);
+    dyti_trace_end(&region, 0);
     met = moved = checked = now(self);
     if (st != DYT_OK && foreign_epoch(self, order)) {
         DYTI_NOTE("preparing switch %llu on rank %u",
@@ -361,14 +365,20 @@ enum dyt_status dyti_switch_run(struct dyti_switch *self,
     }
     at(order, DYTI_AT_PREPARED);
     if (st == DYT_OK) {
+        region = dyti_trace_begin("exec", "transfer");
         st = transfer(self, order);
+        dyti_trace_end(&region, self->kept_bytes + self->moved_bytes);
         moved = now(self);
         at(order, DYTI_AT_TRANSFERRED);
+        region = dyti_trace_begin("exec", "verify");
         st = verify(self, order, st, &report->verified_bytes);
+        dyti_trace_end(&region, report->verified_bytes);
         checked = now(self);
     }
     at(order, DYTI_AT_VERIFIED);
+    region = dyti_trace_begin("exec", "vote");
     report->decision = vote(self, order, st);
+    dyti_trace_end(&region, 0);
     decided = now(self);
     if (st == DYT_OK && report->decision != DYTI_DECISION_COMMIT) {
         st = say_why(self, order);
