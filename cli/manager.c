@@ -128,6 +128,7 @@ static void manager_init(struct dyti_manager *m, struct dyti_job *job,
                                .control_mem = {.handle = -1},
                                .eval_match = NAN,
                                .eval_reward = NAN,
+                               .eval_step = UINT64_MAX, /* none yet */
                                .tty = isatty(STDOUT_FILENO) == 1,
                                .start_ns = dyti_now_ns(),
                                .end = "error"};
