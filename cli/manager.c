@@ -20,6 +20,11 @@
 
 /* ---- open, close --------------------------------------------------------- */
 
+static enum dyt_status look_at_signals(void *arg)
+{
+    return dyti_manager_on_signal(arg);
+}
+
 static enum dyt_status watch_signals(struct dyti_manager *m)
 {
     sigset_t set;
@@ -32,6 +37,7 @@ static enum dyt_status watch_signals(struct dyti_manager *m)
         return DYTI_FAIL(DYT_ERR_IO, "sigprocmask: %s", strerror(errno));
     }
     m->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    m->watch = (struct dyti_reward_watch){m->signal_fd, look_at_signals, m};
     return m->signal_fd >= 0
                ? DYT_OK
                : DYTI_FAIL(DYT_ERR_IO, "signalfd: %s", strerror(errno));
@@ -64,6 +70,7 @@ static enum dyt_status open_score(struct dyti_manager *m, bool penalty,
         .function_count = job->reward_count,
         .tokenizer = m->tokenizer,
         .ops = &dyti_reward_native,
+        .watch = &m->watch,
         .overlong_buffer = penalty ? job->algorithm.overlong_buffer : 0,
         .overlong_factor = job->algorithm.overlong_factor,
         .max_response_tokens = dyti_job_phase(m->job, DYTI_PHASE_ROLLOUT)
@@ -399,12 +406,12 @@ static enum dyt_status run(struct dyti_manager *m, bool resume)
     char *checkpoint = NULL;
     enum dyt_status st = dyti_manager_open_folder(m);
 
+    st = st != DYT_OK ? st : watch_signals(m);
     st = st != DYT_OK ? st : open_inputs(m);
     if (st == DYT_OK && resume) {
         st = dyti_manager_resume(m, &checkpoint);
     }
     st = st != DYT_OK ? st : dyti_metrics_open(m->folder, m->step, &m->metrics);
-    st = st != DYT_OK ? st : watch_signals(m);
     if (st == DYT_OK) {
         m->first_step = m->step;
         m->step_ns = dyti_now_ns();

@@ -71,6 +71,7 @@ struct dyti_manager {
     struct dyti_control_page *page;
     int life_write; /* workers end when this end closes */
     int signal_fd;
+    struct dyti_reward_watch watch; /* of signal_fd */
     uint32_t interrupts;
     bool cancelled; /* second Ctrl-C */
 
@@ -140,6 +141,9 @@ enum dyt_status dyti_manager_glance(struct dyti_manager *m, int64_t ms);
 /* Send an encoded message to every rank. */
 enum dyt_status dyti_manager_tell(struct dyti_manager *m, enum dyt_status st,
                                   struct dyti_buffer *buffer);
+/* Read a signal: the first lets the step end, the second is DYT_ERR_CANCELLED.
+ */
+enum dyt_status dyti_manager_on_signal(struct dyti_manager *m);
 /* The rank that hangs: all are woken, and it is the one that stays silent.
  * `answered` [ranks] have said what was asked; NULL: none. */
 uint32_t dyti_manager_find_hung(struct dyti_manager *m, const bool *answered);

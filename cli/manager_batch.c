@@ -4,6 +4,7 @@
 
 #include "base/array.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -190,6 +191,12 @@ static enum dyt_status judge(struct collecting *c, struct dyti_sample *sample,
                                           &part, &c->out->report, text);
 
     c->out->score_ns += dyti_now_ns() - start;
+    if (st == DYT_ERR_TIMEOUT) { /* of a command: it is no rank that hangs */
+        char why[2048];
+
+        snprintf(why, sizeof(why), "%s", dyti_error_message());
+        st = dyti_error_adopt(DYT_ERR_IO, why);
+    }
     return st;
 }
 

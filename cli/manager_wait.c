@@ -10,8 +10,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define ORIGIN_NS 200000000  /* for the words of the rank that failed first */
-#define HUNG_NS   1000000000 /* for those of ranks that were woken */
+#define HEAR_MS    20 /* one wait for words that may not come */
+#define HEAR_TIMES 10
+#define ORIGIN_NS  200000000  /* for the words of the rank that failed first */
+#define HUNG_NS    1000000000 /* for those of ranks that were woken */
 
 struct dyti_envelope dyti_manager_stamp(struct dyti_manager *m,
                                         enum dyti_message type)
@@ -23,7 +25,15 @@ struct dyti_envelope dyti_manager_stamp(struct dyti_manager *m,
 enum dyt_status dyti_manager_tell(struct dyti_manager *m, enum dyt_status st,
                                   struct dyti_buffer *buffer)
 {
-    return st != DYT_OK ? st : dyti_control_send_all(m->server, buffer);
+    enum dyt_status why = DYT_OK;
+
+    st = st != DYT_OK ? st : dyti_control_send_all(m->server, buffer);
+    /* Who cannot be reached is gone: its end says more. */
+    for (int i = 0; st == DYT_ERR_PEER && why == DYT_OK && i < HEAR_TIMES;
+         i++) {
+        why = dyti_manager_glance(m, HEAR_MS);
+    }
+    return why != DYT_OK ? why : st;
 }
 
 /* All ranks wake up and know who it was. */
@@ -60,7 +70,7 @@ static enum dyt_status on_death(struct dyti_manager *m, uint32_t rank)
 }
 
 /* First Ctrl-C: the step is finished and saved.  Second: at once. */
-static enum dyt_status on_signal(struct dyti_manager *m)
+enum dyt_status dyti_manager_on_signal(struct dyti_manager *m)
 {
     struct signalfd_siginfo info;
 
@@ -79,9 +89,10 @@ static enum dyt_status on_signal(struct dyti_manager *m)
                      dyti_phase_state_name(m->phase.state));
 }
 
-/* The error message of `rank`, if it comes within a moment. */
-static bool hear_from(struct dyti_manager *m, uint32_t rank,
-                      struct dyti_msg_error *out)
+/* The error message of a rank that failed by itself, if one comes within a
+ * moment. */
+static bool hear_own_failure(struct dyti_manager *m, int32_t *out_sender,
+                             struct dyti_msg_error *out)
 {
     int64_t until = dyti_now_ns() + ORIGIN_NS;
 
@@ -89,18 +100,22 @@ static bool hear_from(struct dyti_manager *m, uint32_t rank,
         enum dyti_control_event event = DYTI_EVENT_TIMEOUT;
         struct dyti_frame frame = {0};
         size_t index;
+        enum dyt_status st = dyti_control_wait(m->server, NULL, 0, HEAR_MS,
+                                               &event, &frame, &index);
         bool heard =
-            dyti_control_wait(m->server, NULL, 0, 20, &event, &frame, &index) ==
-                DYT_OK &&
-            event == DYTI_EVENT_MESSAGE &&
+            st == DYT_OK && event == DYTI_EVENT_MESSAGE &&
             frame.envelope.type == DYTI_MSG_ERROR &&
-            (uint32_t)frame.envelope.sender == rank &&
             dyti_wire_error_decode(frame.buffer.bytes, frame.buffer.size_bytes,
                                    out) == DYT_OK;
 
+        *out_sender = frame.envelope.sender;
         dyti_frame_fini(&frame);
-        if (heard) {
+        if (heard && out->status != DYT_ERR_PEER &&
+            (out->rank < 0 || out->rank == *out_sender)) {
             return true;
+        }
+        if (heard) {
+            dyti_msg_error_fini(out);
         }
     }
     return false;
@@ -109,7 +124,7 @@ static bool hear_from(struct dyti_manager *m, uint32_t rank,
 static enum dyt_status on_error(struct dyti_manager *m,
                                 const struct dyti_frame *frame)
 {
-    struct dyti_msg_error e, origin;
+    struct dyti_msg_error e, own;
     char text[1536];
     int32_t sender = frame->envelope.sender;
     enum dyt_status st = dyti_wire_error_decode(frame->buffer.bytes,
@@ -118,12 +133,13 @@ static enum dyt_status on_error(struct dyti_manager *m,
     if (st != DYT_OK) {
         return st;
     }
-    /* A rank that was woken may be heard before the one that failed. */
-    if (e.rank >= 0 && e.rank != sender &&
-        hear_from(m, (uint32_t)e.rank, &origin)) {
-        sender = e.rank;
+    /* A rank that tells of another's failure may be heard before that one. */
+    if ((e.status == DYT_ERR_PEER || (e.rank >= 0 && e.rank != sender)) &&
+        hear_own_failure(m, &sender, &own)) {
         dyti_msg_error_fini(&e);
-        e = origin;
+        e = own;
+    } else {
+        sender = frame->envelope.sender;
     }
     st = (enum dyt_status)e.status;
     if (st == DYT_OK || st == DYT_PENDING) {
@@ -186,7 +202,7 @@ static enum dyt_status next_event(struct dyti_manager *m, int64_t ms,
     }
     if (event == DYTI_EVENT_FD) {
         return index < m->job->ranks ? last_words(m, (uint32_t)index)
-                                     : on_signal(m);
+                                     : dyti_manager_on_signal(m);
     }
     if (out_frame->envelope.type == DYTI_MSG_ERROR) {
         st = on_error(m, out_frame);

@@ -52,7 +52,8 @@ static enum dyt_status open_function(struct dyti_score *score, uint32_t f)
     const struct dyti_reward_ops *ops = score->params.ops;
     const struct dyti_reward_command command = {.argv = function->command,
                                                 .argc = function->command_count,
-                                                .deadline = function->deadline};
+                                                .deadline = function->deadline,
+                                                .watch = score->params.watch};
     enum dyt_status st;
 
     if (function->kind != DYTI_SCORE_REGEX &&

@@ -56,6 +56,7 @@ struct dyti_score_params {
     uint32_t overlong_buffer;
     double overlong_factor;
     uint32_t max_response_tokens;
+    const struct dyti_reward_watch *watch; /* borrowed until destroy; or NULL */
 };
 
 struct dyti_score;

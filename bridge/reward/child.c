@@ -305,18 +305,26 @@ enum dyt_status dyti_child_ask(struct dyti_child *child, const char *line,
                          "it wrote more than one line for one batch");
     }
     while (!take_line(child, seen, &answer, &bytes)) {
-        struct pollfd fds[2] = {
+        const struct dyti_reward_watch *watch = child->watch;
+        struct pollfd fds[3] = {
             {.fd = child->answer, .events = POLLIN},
-            {.fd = sent < line_bytes ? child->request : -1, .events = POLLOUT}};
+            {.fd = sent < line_bytes ? child->request : -1, .events = POLLOUT},
+            {.fd = watch != NULL ? watch->fd : -1, .events = POLLIN}};
         int left = left_ms(deadline_ns);
         enum dyt_status st = DYT_OK;
 
         if (left == 0) {
             return DYTI_FAIL(DYT_ERR_TIMEOUT, "no answer within its deadline");
         }
-        if (poll(fds, 2, left) < 0 && errno != EINTR) {
+        if (poll(fds, 3, left) < 0 && errno != EINTR) {
             return DYTI_FAIL(DYT_ERR_IO, "waiting for an answer: %s",
                              strerror(errno));
+        }
+        if (fds[2].revents != 0) {
+            st = watch->look(watch->arg);
+        }
+        if (st != DYT_OK) {
+            return st;
         }
         if (fds[1].revents != 0) {
             send_some(child, line, line_bytes, &sent);

@@ -8,6 +8,7 @@
 #define DYTI_REWARD_CHILD_H
 
 #include "base/error.h"
+#include "ops/reward.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,6 +20,7 @@ struct dyti_child {
     int request, answer, life; /* our ends; -1: closed */
     char *line;                /* what was read beyond the last newline */
     size_t line_bytes, line_cap;
+    const struct dyti_reward_watch *watch; /* borrowed; NULL: none */
 };
 
 /* argv is [argc].  DYT_ERR_CONFIG: no such program. */
@@ -27,7 +29,8 @@ enum dyt_status dyti_child_start(char *const *argv, uint32_t argc,
 
 /* Send a line and read one back before `deadline_ns` (CLOCK_MONOTONIC).  The
  * answer is without its newline and malloc'ed.
- * DYT_ERR_TIMEOUT; DYT_ERR_IO: it ended or closed its output;
+ * DYT_ERR_TIMEOUT; DYT_ERR_IO: it ended or closed its output; what the watch
+ * says;
  * DYT_ERR_FORMAT: more than 256 MiB without a newline. */
 enum dyt_status dyti_child_ask(struct dyti_child *child, const char *line,
                                size_t line_bytes, int64_t deadline_ns,

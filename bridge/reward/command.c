@@ -67,6 +67,7 @@ static enum dyt_status ask(struct command *command, const char *line,
         st = dyti_child_start(command->params.argv, command->params.argc,
                               &command->child);
     }
+    command->child.watch = command->params.watch;
     if (st == DYT_OK) {
         st = dyti_child_ask(&command->child, line, line_bytes,
                             deadline_of(command->params.deadline), &answer,

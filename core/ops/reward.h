@@ -10,11 +10,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What else to watch while a command thinks: when `fd` is readable, `look` says
+ * whether to go on waiting; what it says instead of DYT_OK is the answer. */
+struct dyti_reward_watch {
+    int fd;
+    enum dyt_status (*look)(void *arg);
+    void *arg;
+};
+
 struct dyti_reward_command {
     char *const *argv; /* [argc] program (looked up in PATH) and arguments;
                           borrowed until close */
     uint32_t argc;
     double deadline; /* seconds for the answer to one batch */
+    const struct dyti_reward_watch *watch; /* borrowed until close; or NULL */
 };
 
 /* One completion as a command sees it.  All borrowed for the call. */

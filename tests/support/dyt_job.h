@@ -131,6 +131,24 @@ static inline struct dyt_job dyt_job_new(const char *preset)
     return job;
 }
 
+/* Replace `from` in the job file, which holds it. */
+static inline void dyt_job_edit(const struct dyt_job *job, const char *from,
+                                const char *to)
+{
+    char *text = dyt_test_read(job->file, NULL), *at = strstr(text, from);
+    char *edited;
+
+    if (at == NULL) {
+        fail_msg("the job does not hold: %s", from);
+        return;
+    }
+    edited =
+        dyt_words("%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    dyt_test_write(job->file, edited, strlen(edited));
+    free(edited);
+    free(text);
+}
+
 /* ---- runs ---------------------------------------------------------------- */
 
 /* `sets` are KEY=VALUE, or options that begin with "--"; a NULL ends them. */
@@ -204,6 +222,23 @@ static inline void dyt_nothing_left(void)
         }
     }
     fail_msg("a process is left behind");
+}
+
+/* Children of a process, in the order of their start. */
+static inline size_t dyt_children(pid_t pid, pid_t *out, size_t most)
+{
+    char *path = dyt_words("/proc/%d/task/%d/children", (int)pid, (int)pid);
+    FILE *file = fopen(path, "r");
+    size_t count = 0;
+    int child;
+
+    assert_non_null(file);
+    while (count < most && fscanf(file, "%d", &child) == 1) {
+        out[count++] = child;
+    }
+    fclose(file);
+    free(path);
+    return count;
 }
 
 /* The one line that says why a run ended. */

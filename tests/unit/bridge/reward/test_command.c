@@ -158,7 +158,8 @@ static void large_batches(void **state)
 static void no_such_program(void **state)
 {
     char *argv[] = {(char *)(uintptr_t) "no-such-program-xyz"};
-    struct dyti_reward_command params = {argv, 1, 1.0};
+    struct dyti_reward_command params = {
+        .argv = argv, .argc = 1, .deadline = 1.0};
     void *command = NULL;
 
     (void)state;

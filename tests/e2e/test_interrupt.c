@@ -1,0 +1,141 @@
+/* Ctrl-C: once, the step is finished and saved; twice, at once. */
+#include "dyt_job.h"
+#include "dyt_test.h"
+
+static void once_saves_and_says_how_to_go_on(void **state)
+{
+    struct dyt_job job = dyt_job_new("tiny");
+    struct dyt_process p = dyt_job_start(&job, "steps=1000000", NULL);
+    struct dyt_run run;
+    json_t *summary;
+    char *more, *resume;
+    int steps;
+
+    (void)state;
+    assert_true(dyt_read_until(&p, "reward"));
+    kill(p.pid, SIGINT);
+    run = dyt_finish(&p);
+    assert_exit(130, run);
+    dyt_nothing_left();
+    assert_says("stopping after this step", run);
+    resume = dyt_words("go on with: dynatrain run %s --resume", job.file);
+    assert_says(resume, run);
+    summary = dyt_job_summary(&job, "job");
+    steps = (int)dyt_number(summary, "steps");
+    assert_true(steps >= 1);
+    assert_string_equal("interrupted",
+                        json_string_value(json_object_get(summary, "end")));
+    assert_true(dyt_exists("%s/job/checkpoints/step-%08d/complete.json",
+                           job.runs, steps));
+    dyt_run_fini(&run);
+
+    more = dyt_words("steps=%d", steps + 2);
+    run = dyt_job_run(&job, more, "--resume", NULL);
+    assert_exit(0, run);
+    dyt_run_fini(&run);
+    {
+        json_t *lines = dyt_job_lines(&job, "job", "metrics.jsonl");
+
+        assert_int_equal(steps + 2, json_array_size(lines));
+        json_decref(lines);
+    }
+    json_decref(summary);
+    free(resume);
+    free(more);
+    dyt_nothing_left();
+}
+
+/* SIGTERM is what a batch system sends: the same. */
+static void a_polite_kill_is_the_same(void **state)
+{
+    struct dyt_job job = dyt_job_new("tiny");
+    struct dyt_process p = dyt_job_start(&job, "steps=1000000", NULL);
+    struct dyt_run run;
+
+    (void)state;
+    assert_true(dyt_read_until(&p, "reward"));
+    kill(p.pid, SIGTERM);
+    run = dyt_finish(&p);
+    assert_exit(130, run);
+    assert_says("--resume", run);
+    dyt_run_fini(&run);
+    dyt_nothing_left();
+}
+
+#ifdef DYT_TEST_HOOKS
+/* A rank that hangs keeps the step from ending; the second signal does. */
+static void twice_stops_at_once(void **state)
+{
+    struct dyt_job job = dyt_job_new("tiny");
+    struct dyt_process p;
+    struct dyt_run run;
+
+    (void)state;
+    dyt_set_fault("rank=2,at=train,step=2,how=hang");
+    p = dyt_job_start(&job, NULL);
+    dyt_set_fault(NULL);
+    assert_true(dyt_read_until(&p, "reward"));
+    kill(p.pid, SIGINT);
+    assert_true(dyt_read_until(&p, "once more: at once"));
+    kill(p.pid, SIGINT);
+    run = dyt_finish(&p);
+    assert_exit(130, run);
+    dyt_one_line("dynatrain run:", &run);
+    assert_says("stopped on request", run);
+    dyt_run_fini(&run);
+    dyt_nothing_left();
+}
+
+static void once_while_starting_is_enough(void **state)
+{
+    struct dyt_job job = dyt_job_new("tiny");
+    struct dyt_process p;
+    struct dyt_run run;
+
+    (void)state;
+    dyt_set_fault("rank=1,at=built,how=hang");
+    p = dyt_job_start(&job, NULL);
+    dyt_set_fault(NULL);
+    assert_true(dyt_read_until(&p, "  train "));
+    kill(p.pid, SIGINT);
+    run = dyt_finish(&p);
+    assert_exit(130, run);
+    dyt_run_fini(&run);
+    dyt_nothing_left();
+}
+
+/* A signal while a reward command thinks is not lost. */
+static void twice_while_a_command_hangs(void **state)
+{
+    struct dyt_job job = dyt_job_new("tiny");
+    struct dyt_process p;
+    struct dyt_run run;
+
+    (void)state;
+    dyt_job_edit(&job, "kind = \"regex\"\npattern = \"[a-m]\"\n",
+                 "kind = \"command\"\n"
+                 "command = [\"sh\", \"-c\", \"read x; echo asked >&2; "
+                 "sleep 1000\"]\n"
+                 "deadline = 1000.0\n");
+    p = dyt_job_start(&job, NULL);
+    assert_true(dyt_read_until(&p, "asked"));
+    kill(p.pid, SIGINT);
+    assert_true(dyt_read_until(&p, "once more: at once"));
+    kill(p.pid, SIGINT);
+    run = dyt_finish(&p);
+    assert_exit(130, run);
+    dyt_run_fini(&run);
+    dyt_nothing_left();
+}
+#endif
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(once_saves_and_says_how_to_go_on),
+    cmocka_unit_test(a_polite_kill_is_the_same),
+#ifdef DYT_TEST_HOOKS
+    cmocka_unit_test(twice_stops_at_once),
+    cmocka_unit_test(once_while_starting_is_enough),
+    cmocka_unit_test(twice_while_a_command_hangs),
+#endif
+};
+DYT_TEST_MAIN(tests)

@@ -1,0 +1,297 @@
+/* Any process dies, hangs or fails at any point of a run: the run ends with
+ * the exit code of its class and one line that names the rank, nothing stays
+ * behind, and the earlier checkpoint is usable. */
+#include "dyt_job.h"
+#include "dyt_test.h"
+
+/* Runs with a checkpoint after every step; the fault comes in step 3. */
+static struct dyt_run faulty(const struct dyt_job *job, const char *fault,
+                             const char *more)
+{
+    struct dyt_run run;
+
+    dyt_set_fault(fault);
+    run = dyt_job_run(job, "steps=4", "checkpoint.every=1",
+                      "switch.verify=full", more, NULL);
+    dyt_set_fault(NULL);
+    dyt_nothing_left();
+    return run;
+}
+
+static void expect(const char *fault, const struct dyt_run *run, int code,
+                   const char *says)
+{
+    if (run->code != code || strstr(run->out, says) == NULL) {
+        fail_msg("%s: exit code %d (signal %d), want %d and \"%s\":\n%s", fault,
+                 run->code, run->signal, code, says, run->out);
+    }
+    dyt_one_line("dynatrain run:", run);
+}
+
+static void resumes(const struct dyt_job *job, const char *fault)
+{
+    struct dyt_run run =
+        dyt_job_run(job, "steps=4", "checkpoint.every=1", "--resume", NULL);
+    json_t *lines;
+
+    if (run.code != 0) {
+        fail_msg("after %s: it does not resume:\n%s", fault, run.out);
+    }
+    dyt_nothing_left();
+    lines = dyt_job_lines(job, "job", "metrics.jsonl");
+    assert_int_equal(4, json_array_size(lines));
+    json_decref(lines);
+    assert_true(dyt_exists("%s/job/checkpoints/step-00000004/complete.json",
+                           job->runs));
+    dyt_run_fini(&run);
+}
+
+static void drop_runs(const struct dyt_job *job)
+{
+    dyt_test_remove_tree(job->runs);
+}
+
+static void a_worker_dies_before_the_first_step(void **state)
+{
+    static const char *const point[] = {"hello", "built", "loaded"};
+    struct dyt_job job = dyt_job_new("tiny");
+
+    (void)state;
+    for (uint32_t i = 0; i < DYT_TEST_COUNT(point); i++) {
+        char *fault = dyt_words("rank=%u,at=%s,how=kill", i + 1, point[i]);
+        char *says = dyt_words("rank %u (process", i + 1);
+        struct dyt_run run = faulty(&job, fault, NULL);
+
+        expect(fault, &run, 4, says);
+        dyt_run_fini(&run);
+        free(says);
+        free(fault);
+    }
+}
+
+static void a_worker_dies_at_any_point(void **state)
+{
+    static const char *const point[] = {"generate",
+                                        "generated",
+                                        "start,to=train",
+                                        "prepared",
+                                        "transferred",
+                                        "verified",
+                                        "voted",
+                                        "decided",
+                                        "voted,to=rollout",
+                                        "train",
+                                        "trained",
+                                        "checkpoint",
+                                        "checkpointed",
+                                        "transferred,to=rollout"};
+    struct dyt_job job = dyt_job_new("tiny");
+
+    (void)state;
+    for (uint32_t i = 0; i < DYT_TEST_COUNT(point); i++) {
+        uint32_t rank = i % 4;
+        char *fault =
+            dyt_words("rank=%u,step=3,how=kill,at=%s", rank, point[i]);
+        char *says = dyt_words("rank %u (process", rank);
+        struct dyt_run run = faulty(&job, fault, NULL);
+
+        expect(fault, &run, 4, says);
+        assert_says("killed by signal 9", run);
+        dyt_run_fini(&run);
+        if (i % 3 == 0 || strstr(point[i], "checkpoint") != NULL) {
+            resumes(&job, fault);
+        }
+        drop_runs(&job);
+        free(says);
+        free(fault);
+    }
+}
+
+/* All vote, one dies: what was decided is what all survivors have. */
+static void a_death_after_the_votes_does_not_undo_them(void **state)
+{
+    struct dyt_job job = dyt_job_new("tiny");
+    struct dyt_run run =
+        faulty(&job, "rank=2,at=decided,step=1,to=train,how=kill", NULL);
+
+    (void)state;
+    assert_exit(4, run);
+    assert_says("committed, the training layout is whole", run);
+    dyt_run_fini(&run);
+    run = faulty(&job, "rank=2,at=prepared,step=1,to=train,how=kill", NULL);
+    assert_exit(4, run);
+    assert_says("not committed, the rollout layout is whole", run);
+    dyt_run_fini(&run);
+}
+
+static void the_manager_dies_at_any_point(void **state)
+{
+    static const char *const point[] = {"begin", "votes", "commit",
+                                        "save",  "parts", "saved"};
+    struct dyt_job job = dyt_job_new("tiny");
+    struct dyt_run run = faulty(&job, "rank=manager,at=spawned,how=kill", NULL);
+
+    (void)state;
+    assert_int_equal(SIGKILL, run.signal);
+    dyt_run_fini(&run);
+    for (size_t i = 0; i < DYT_TEST_COUNT(point); i++) {
+        char *fault = dyt_words("rank=manager,step=3,how=kill,at=%s", point[i]);
+
+        run = faulty(&job, fault, NULL);
+        assert_int_equal(SIGKILL, run.signal);
+        dyt_run_fini(&run);
+        resumes(&job, fault);
+        drop_runs(&job);
+        free(fault);
+    }
+}
+
+static void a_device_that_fails_is_class_3(void **state)
+{
+    static const char *const point[] = {"built", "generate", "transferred",
+                                        "train", "checkpoint"};
+    struct dyt_job job = dyt_job_new("tiny");
+
+    (void)state;
+    for (uint32_t i = 0; i < DYT_TEST_COUNT(point); i++) {
+        char *fault = dyt_words("rank=%u,how=fail,at=%s", i % 4, point[i]);
+        char *says = dyt_words("rank %u: ", i % 4);
+        struct dyt_run run = faulty(&job, fault, NULL);
+
+        expect(fault, &run, 3, says);
+        dyt_run_fini(&run);
+        free(says);
+        free(fault);
+    }
+}
+
+/* Exit code 0 of a worker that was not told to end is a death, too. */
+static void a_worker_that_leaves_is_lost(void **state)
+{
+    struct dyt_job job = dyt_job_new("tiny");
+    struct dyt_run run = faulty(&job, "rank=3,at=train,how=exit", NULL);
+
+    (void)state;
+    expect("exit", &run, 4, "rank 3 (process");
+    assert_says("ended with exit code 0", run);
+    dyt_run_fini(&run);
+}
+
+static void a_worker_that_hangs_is_named(void **state)
+{
+    static const struct {
+        const char *fault, *deadline;
+    } row[] = {
+        {"rank=2,at=built,how=hang", "phase.rollout.deadline=1.5"},
+        {"rank=1,at=generate,step=2,how=hang", "phase.rollout.deadline=1.5"},
+        {"rank=3,at=start,step=1,how=hang", "switch.deadline=1.5"},
+        {"rank=2,at=verified,step=1,how=hang", "switch.deadline=1.5"},
+        {"rank=1,at=decided,step=1,how=hang", "switch.deadline=1.5"},
+        {"rank=3,at=train,step=2,how=hang", "phase.train.deadline=1.5"},
+        {"rank=2,at=checkpoint,step=1,how=hang", "phase.train.deadline=1.5"},
+    };
+    struct dyt_job job = dyt_job_new("tiny");
+
+    (void)state;
+    for (size_t i = 0; i < DYT_TEST_COUNT(row); i++) {
+        char *says = dyt_words("rank %c ", row[i].fault[5]);
+        struct dyt_run run = faulty(&job, row[i].fault, row[i].deadline);
+
+        expect(row[i].fault, &run, 4, says);
+        dyt_run_fini(&run);
+        free(says);
+    }
+}
+
+/* From outside, at whatever moment it is. */
+static void kill_9_of_each_process(void **state)
+{
+    struct dyt_job job = dyt_job_new("tiny");
+
+    (void)state;
+    for (int victim = -1; victim < 4; victim++) {
+        struct dyt_process p =
+            dyt_job_start(&job, "steps=1000000", "checkpoint.every=1", NULL);
+        pid_t worker[8];
+        struct dyt_run run;
+
+        assert_true(dyt_read_until(&p, "reward"));
+        assert_int_equal(4, dyt_children(p.pid, worker, 8));
+        kill(victim < 0 ? p.pid : worker[victim], SIGKILL);
+        run = dyt_finish(&p);
+        if (victim < 0) {
+            assert_int_equal(SIGKILL, run.signal);
+        } else {
+            char *says =
+                dyt_words("rank %d (process %d) was killed by signal 9", victim,
+                          (int)worker[victim]);
+
+            expect("kill -9", &run, 4, says);
+            free(says);
+        }
+        dyt_run_fini(&run);
+        dyt_nothing_left();
+    }
+}
+
+/* Stopped processes see no pipe end; they must go, too. */
+static void stopped_workers_do_not_outlive_the_manager(void **state)
+{
+    struct dyt_job job = dyt_job_new("tiny");
+    struct dyt_process p = dyt_job_start(&job, "steps=1000000", NULL);
+    pid_t worker[8];
+    struct dyt_run run;
+
+    (void)state;
+    assert_true(dyt_read_until(&p, "reward"));
+    assert_int_equal(4, dyt_children(p.pid, worker, 8));
+    kill(worker[1], SIGSTOP);
+    kill(worker[2], SIGSTOP);
+    kill(p.pid, SIGKILL);
+    run = dyt_finish(&p);
+    assert_int_equal(SIGKILL, run.signal);
+    dyt_run_fini(&run);
+    dyt_nothing_left();
+}
+
+static void one_name_is_for_one_run(void **state)
+{
+    struct dyt_job job = dyt_job_new("tiny");
+    struct dyt_process first = dyt_job_start(&job, "steps=1000000", NULL);
+    struct dyt_process other;
+    struct dyt_run run;
+
+    (void)state;
+    assert_true(dyt_read_until(&first, "reward"));
+    run = dyt_job_run(&job, NULL);
+    expect("a second run", &run, 1, "another run writes to");
+    dyt_run_fini(&run);
+    /* Another name beside it is fine. */
+    other = dyt_job_start(&job, "name=other", NULL);
+    run = dyt_finish(&other);
+    assert_exit(0, run);
+    dyt_run_fini(&run);
+    kill(first.pid, SIGKILL);
+    run = dyt_finish(&first);
+    dyt_run_fini(&run);
+    dyt_nothing_left();
+    /* What a dead run locked is free. */
+    run = dyt_job_run(&job, NULL);
+    assert_exit(0, run);
+    dyt_run_fini(&run);
+    dyt_nothing_left();
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_worker_dies_before_the_first_step),
+    cmocka_unit_test(a_worker_dies_at_any_point),
+    cmocka_unit_test(a_death_after_the_votes_does_not_undo_them),
+    cmocka_unit_test(the_manager_dies_at_any_point),
+    cmocka_unit_test(a_device_that_fails_is_class_3),
+    cmocka_unit_test(a_worker_that_leaves_is_lost),
+    cmocka_unit_test(a_worker_that_hangs_is_named),
+    cmocka_unit_test(kill_9_of_each_process),
+    cmocka_unit_test(stopped_workers_do_not_outlive_the_manager),
+    cmocka_unit_test(one_name_is_for_one_run),
+};
+DYT_TEST_MAIN(tests)
