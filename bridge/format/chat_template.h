@@ -54,8 +54,8 @@ enum dyt_status dyti_chat_template_render(
 
 /* The same for a chat as JSON (a list of {role, content}), with the generation
  * prompt.  DYT_ERR_FORMAT: it is no such list; the text says which message. */
-enum dyt_status
-dyti_chat_template_render_json(const struct dyti_chat_template *chat,
-                               const char *messages_json, char **out_text);
+enum dyt_status dyti_chat_template_render_json(
+    const struct dyti_chat_template *chat, const char *messages_json,
+    char **out_text);
 
 #endif /* DYTI_FORMAT_CHAT_TEMPLATE_H */

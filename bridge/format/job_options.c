@@ -5,13 +5,13 @@
 
 #include <math.h>
 
-#define ROLLOUT (1u << DYTI_PHASE_ROLLOUT)
-#define TRAIN (1u << DYTI_PHASE_TRAIN)
-#define EXACT (1u << DYTI_REWARD_EXACT)
-#define NUMERIC (1u << DYTI_REWARD_NUMERIC)
-#define REGEX (1u << DYTI_REWARD_REGEX)
+#define ROLLOUT  (1u << DYTI_PHASE_ROLLOUT)
+#define TRAIN    (1u << DYTI_PHASE_TRAIN)
+#define EXACT    (1u << DYTI_REWARD_EXACT)
+#define NUMERIC  (1u << DYTI_REWARD_NUMERIC)
+#define REGEX    (1u << DYTI_REWARD_REGEX)
 #define POSITION (1u << DYTI_REWARD_POSITION_MATCH)
-#define COMMAND (1u << DYTI_REWARD_COMMAND)
+#define COMMAND  (1u << DYTI_REWARD_COMMAND)
 
 /* ROW(scope struct, path, TYPE, field, fallback, help, more…) */
 #define ROW(scope, path_, type_, field, fallback_, help_, ...)                 \
@@ -20,11 +20,11 @@
         .offset = offsetof(struct scope, field), .fallback = (fallback_),      \
         .help = (help_), __VA_ARGS__                                           \
     }
-#define JOB(...) ROW(dyti_job, __VA_ARGS__)
-#define PHASE(...) ROW(dyti_job_phase, __VA_ARGS__)
-#define REWARD(...) ROW(dyti_job_reward, __VA_ARGS__)
+#define JOB(...)            ROW(dyti_job, __VA_ARGS__)
+#define PHASE(...)          ROW(dyti_job_phase, __VA_ARGS__)
+#define REWARD(...)         ROW(dyti_job_reward, __VA_ARGS__)
 #define COUNT(scope, field) .count_offset = offsetof(struct scope, field)
-#define RANGE(lo, hi) .min = (lo), .max = (hi)
+#define RANGE(lo, hi)       .min = (lo), .max = (hi)
 
 /* clang-format off */
 const struct dyti_option dyti_job_options[] = {

@@ -42,8 +42,8 @@ static inline uint64_t dyti_content_salt(uint32_t tensor, uint32_t kind)
 static inline uint64_t dyti_content_mix(uint64_t salt, uint64_t index,
                                         uint64_t bits)
 {
-    uint64_t x = (salt + index * 0x9e3779b97f4a7c15u) ^
-                 (bits * 0xd6e8feb86659fd93u);
+    uint64_t x =
+        (salt + index * 0x9e3779b97f4a7c15u) ^ (bits * 0xd6e8feb86659fd93u);
 
     x ^= x >> 32;
     x *= 0xbf58476d1ce4e5b9u;

@@ -96,7 +96,8 @@ static enum dyt_status start_helper(struct dyti_pool *pool, uint32_t thread)
         return DYTI_FAIL(DYT_ERR_NOMEM, "thread %u of a pool", thread);
     }
     *arg = (struct helper_arg){pool, thread};
-    if (pthread_create(&pool->helper[thread - 1], NULL, helper_main, arg) != 0) {
+    if (pthread_create(&pool->helper[thread - 1], NULL, helper_main, arg) !=
+        0) {
         free(arg);
         return DYTI_FAIL(DYT_ERR_NOMEM, "cannot start thread %u of %u", thread,
                          pool->threads);

@@ -40,14 +40,15 @@ enum dyti_reduce { DYTI_SUM_F32, DYTI_SUM_F64, DYTI_MAX_F32, DYTI_MAX_U64 };
 
 struct dyti_group_params {
     uint32_t struct_size;
-    const char *name;      /* "tp", "dp", …: for messages; borrowed until close */
-    uint32_t rank, size;   /* member number and count */
-    const uint32_t *world_rank; /* [size] of each member, for messages; copied */
+    const char *name; /* "tp", "dp", …: for messages; borrowed until close */
+    uint32_t rank, size; /* member number and count */
+    const uint32_t
+        *world_rank;       /* [size] of each member, for messages; copied */
     void *shared;          /* the group's region, the same memory for all */
     uint64_t shared_bytes; /* >= region_bytes(size) */
     struct dyti_abort_word *abort; /* borrowed until close */
-    int64_t timeout_ns;    /* of one wait; <= 0: none */
-    bool oversubscribed;   /* more ranks than cores: sleep at once, never spin */
+    int64_t timeout_ns;            /* of one wait; <= 0: none */
+    bool oversubscribed; /* more ranks than cores: sleep at once, never spin */
 };
 
 /* One message of an exchange. */
@@ -58,7 +59,8 @@ struct dyti_p2p {
     uint64_t size_bytes;
 };
 
-struct dyti_group_traffic { /* bytes this member wrote for and read from others */
+struct dyti_group_traffic { /* bytes this member wrote for and read from others
+                             */
     uint64_t sent_bytes, received_bytes, calls;
 };
 

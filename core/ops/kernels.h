@@ -3,11 +3,10 @@
  * table; each entry has one test that runs both.
  *
  * Terms
- *   activations are f32; weights are f32 or bf16 ("w" with its dtype); gradients
- *   and optimizer state are f32
- *   [rows, cols]    row-major and dense unless a leading dimension ld (elements)
- *                   is given
- *   V_r, V          vocabulary rows of this rank, of all
+ *   activations are f32; weights are f32 or bf16 ("w" with its dtype);
+ * gradients and optimizer state are f32 [rows, cols]    row-major and dense
+ * unless a leading dimension ld (elements) is given V_r, V          vocabulary
+ * rows of this rank, of all
  *
  * Rules for all functions of the table
  *   threads  one handle is used by one thread at a time; work is spread over
@@ -20,9 +19,9 @@
 #ifndef DYTI_OPS_KERNELS_H
 #define DYTI_OPS_KERNELS_H
 
+#include "base/dtype.h"
 #include "base/error.h"
 #include "base/pool.h"
-#include "base/dtype.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -105,8 +104,8 @@ static inline int64_t dyti_packed_prefix(const struct dyti_packed *packed,
 
 struct dyti_adamw {
     float lr, beta1, beta2, eps, weight_decay;
-    float bias1, bias2;  /* 1 - beta^t */
-    float grad_scale;    /* clipping: gradients are multiplied by it */
+    float bias1, bias2; /* 1 - beta^t */
+    float grad_scale;   /* clipping: gradients are multiplied by it */
 };
 
 #define DYTI_COPY_DIMS 4u
@@ -239,8 +238,8 @@ struct dyti_kernel_ops {
     enum dyt_status (*row_sums)(void *self, const float *logits, int64_t ld,
                                 int64_t rows, int64_t cols, float scale,
                                 const float *max, const int32_t *target,
-                                int64_t vocab_lo, float *sum_exp, float *sum_zexp,
-                                float *target_z);
+                                int64_t vocab_lo, float *sum_exp,
+                                float *sum_zexp, float *target_z);
     /* In place: logits -> d logits, for L = Σ dlogprob·logprob(target) +
      * dentropy·entropy, p = exp(z - lse):
      *   scale * (dlogprob·(1[target] - p) - dentropy·p·(z - lse + entropy)) */

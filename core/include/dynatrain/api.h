@@ -6,7 +6,7 @@
 
 #ifdef __cplusplus
 #define DYT_BEGIN_DECLS extern "C" {
-#define DYT_END_DECLS }
+#define DYT_END_DECLS   }
 #else
 #define DYT_BEGIN_DECLS
 #define DYT_END_DECLS

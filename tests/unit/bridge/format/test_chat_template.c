@@ -5,7 +5,6 @@
 #include "format/chat_template.h"
 #include "format/json_file.h"
 
-
 #define DATA "tests/data/chat_template/vectors.json"
 #define OWN                                                                    \
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + " \
