@@ -1,6 +1,7 @@
 /* The manager's socket among strangers: what is not ours is counted and does
  * nothing. */
 #include "dyt_test.h"
+#include "dyt_zmq_tsan.h"
 
 #include "control/control.h"
 #include "wire/wire.h"

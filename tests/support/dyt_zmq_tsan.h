@@ -1,0 +1,24 @@
+/* For programs that run ZeroMQ under the thread sanitizer: the system's libzmq
+ * is not built with it, so its own locking is not seen and everything that its
+ * thread touches looks like a race.  Include once per program. */
+#ifndef DYT_ZMQ_TSAN_H
+#define DYT_ZMQ_TSAN_H
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define DYT_UNDER_TSAN 1
+#endif
+#endif
+#if defined(__SANITIZE_THREAD__) || defined(DYT_UNDER_TSAN)
+
+__attribute__((visibility("default"))) const char *__tsan_default_suppressions(
+    void);
+
+const char *__tsan_default_suppressions(void)
+{
+    return "race:libzmq.so\n"
+           "called_from_lib:libzmq.so\n";
+}
+
+#endif
+#endif /* DYT_ZMQ_TSAN_H */
