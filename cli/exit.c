@@ -20,6 +20,17 @@ int dyti_exit_code(enum dyt_status status)
     }
 }
 
+enum dyt_status dyti_exit_given(enum dyt_status status)
+{
+    char text[2048];
+
+    if (status != DYT_ERR_IO) {
+        return status;
+    }
+    snprintf(text, sizeof(text), "%s", dyti_error_message());
+    return dyti_error_adopt(DYT_ERR_CONFIG, text);
+}
+
 int dyti_exit_fail(const char *command, enum dyt_status status)
 {
     fflush(stdout);

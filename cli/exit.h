@@ -21,6 +21,10 @@ enum dyti_exit {
 
 int dyti_exit_code(enum dyt_status status);
 
+/* The status of reading what a person named: what is not there, or may not be
+ * read, is a wrong name, not a failed run.  Keeps the text. */
+enum dyt_status dyti_exit_given(enum dyt_status status);
+
 /* "dynatrain COMMAND: <message>" of this thread's last failure to stderr, and
  * its exit code. */
 int dyti_exit_fail(const char *command, enum dyt_status status);

@@ -1,6 +1,7 @@
 #include "cli/load_job.h"
 
 #include "base/env.h"
+#include "cli/exit.h"
 #include "format/hf_config.h"
 
 #include <stdlib.h>
@@ -14,6 +15,23 @@ enum dyt_status dyti_find_model(const char *model, char **out_dir)
     return dyti_model_path(model, has_cache ? cache : NULL, out_dir);
 }
 
+/* The reference policy's weights are read by the workers; that they are there
+ * is known now. */
+static enum dyt_status find_reference(const struct dyti_job *job)
+{
+    char *dir = NULL;
+    enum dyt_status st = DYT_OK;
+
+    if (job->algorithm.kl_coef > 0.0 && job->reference.model[0] != '\0') {
+        st = dyti_find_model(job->reference.model, &dir);
+    }
+    if (st != DYT_OK) {
+        DYTI_NOTE("looking for reference.model");
+    }
+    free(dir);
+    return st;
+}
+
 enum dyt_status dyti_loaded_job_open(const char *path, const char *const *set,
                                      size_t set_count,
                                      struct dyti_loaded_job *out)
@@ -25,6 +43,8 @@ enum dyt_status dyti_loaded_job_open(const char *path, const char *const *set,
     st = dyti_job_load(path, set, set_count, &out->job);
     st = st != DYT_OK ? st : dyti_find_model(out->job.model, &out->model_dir);
     st = st != DYT_OK ? st : dyti_hf_config_read(out->model_dir, &arch);
+    st = st != DYT_OK ? st : find_reference(&out->job);
+    st = dyti_exit_given(st);
     st = st != DYT_OK ? st
                       : dyti_assembly_build(&out->job, &arch, &out->assembly);
     if (st != DYT_OK) {

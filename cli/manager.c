@@ -118,6 +118,7 @@ static enum dyt_status open_inputs(struct dyti_manager *m)
     if (st == DYT_OK && m->job->eval.data[0] != '\0') {
         st = dyti_data_open(m->job->eval.data, &m->eval);
     }
+    st = dyti_exit_given(st);
     st = st != DYT_OK ? st : open_score(m, true, &m->score);
     st = st != DYT_OK ? st : open_score(m, false, &m->eval_score);
     return st;

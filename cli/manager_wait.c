@@ -110,8 +110,7 @@ static bool hear_own_failure(struct dyti_manager *m, int32_t *out_sender,
 
         *out_sender = frame.envelope.sender;
         dyti_frame_fini(&frame);
-        if (heard && out->status != DYT_ERR_PEER &&
-            (out->rank < 0 || out->rank == *out_sender)) {
+        if (heard && out->status != DYT_ERR_PEER) {
             return true;
         }
         if (heard) {
@@ -134,8 +133,7 @@ static enum dyt_status on_error(struct dyti_manager *m,
         return st;
     }
     /* A rank that tells of another's failure may be heard before that one. */
-    if ((e.status == DYT_ERR_PEER || (e.rank >= 0 && e.rank != sender)) &&
-        hear_own_failure(m, &sender, &own)) {
+    if (e.status == DYT_ERR_PEER && hear_own_failure(m, &sender, &own)) {
         dyti_msg_error_fini(&e);
         e = own;
     } else {
