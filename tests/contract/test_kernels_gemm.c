@@ -13,7 +13,7 @@ enum { NT, NN, TN }; /* is b, is nothing, is a stored transposed */
 /* Rounding of a sum of k products in lanes; bf16 products round a as well. */
 static double tolerance(struct dyti_kernels host, const struct dyti_gemm *g)
 {
-    bool rounds_a = g->b_dtype == DYTI_BF16 && g->trans_b && g->m > 16 &&
+    bool rounds_a = g->b_dtype == DYTI_BF16 && g->trans_b && g->m > 4 &&
                     strcmp(host.ops->isa(host.self), "avx512_bf16") == 0;
 
     return rounds_a ? 0x1p-9 : 0x1p-20;

@@ -2,7 +2,7 @@
  *   dot    y = x·Wᵀ, weights as they lie: decode shapes, and up to some 100
  *          rows where k is long
  *   bf16   the same with activations rounded to bf16, where the machine
- *          multiplies bf16 (M > 16; below that memory is the limit)
+ *          multiplies bf16 (M > 4; below that memory is the limit)
  *   outer  short k, small products, and where weights must be widened
  *   onednn all other, on tiles that we cut, one thread each.  Not where another
  *          instruction set than the machine's best was asked for: dot and outer
@@ -18,6 +18,7 @@
 extern void omp_set_num_threads(int threads);
 
 #define DECODE_ROWS    16  /* at most so many rows are bound by memory */
+#define BF16_ROWS      4   /* few rows are bound by memory even in bf16 */
 #define DOT_LONG_K     256 /* from here on the sum over lanes is hidden */
 #define ONEDNN_ROWS    128 /* from here on its packing pays */
 #define BF16_STEP      32  /* elements of k in one bf16 product */
@@ -222,6 +223,10 @@ static enum way way_of(const struct host *host, const struct dyti_gemm *g)
     double products = (double)g->m * (double)g->n * (double)g->k;
     bool onednn = host->onednn && g->b_dtype == DYTI_F32;
 
+    if (g->trans_b && g->b_dtype == DYTI_BF16 && g->m > BF16_ROWS &&
+        g->k >= DOT_LONG_K && host->isa == HOST_AVX512_BF16) {
+        return BF16;
+    }
     if (g->trans_b && g->m <= DECODE_ROWS) {
         return DOT;
     }
@@ -229,7 +234,7 @@ static enum way way_of(const struct host *host, const struct dyti_gemm *g)
         return OUTER;
     }
     if (g->trans_b && g->b_dtype == DYTI_BF16) {
-        return host->isa == HOST_AVX512_BF16 ? BF16 : DOT;
+        return DOT;
     }
     if (g->trans_b) {
         return onednn && g->m >= ONEDNN_ROWS ? ONEDNN : DOT;
@@ -242,7 +247,11 @@ static enum dyt_status choose_bf16(struct job *job, dyti_tile_fn *out_tile)
     int64_t k = bf16_row(job->g->k);
     int64_t mt = host_min(host_max(196608 / (k * 2) / 6 * 6, 24), 192);
 
-    cut(job, mt, 128, 6, 4);
+    if (job->g->m <= DECODE_ROWS) { /* a stripe of about 128 KiB */
+        cut(job, job->g->m, host_max(65536 / k / 16 * 16, 16), job->g->m, 16);
+    } else {
+        cut(job, mt, 128, 6, 4);
+    }
     *out_tile = bf16_tile;
     return dyti_host_scratch(job->host,
                              (size_t)(job->mt * k) * sizeof(uint16_t));

@@ -14,7 +14,7 @@ INLINE __m512bh load(const uint16_t *p)
 }
 
 INLINE void block(const struct simd_dot_bf16 *t, int64_t i, int64_t j,
-                  const int mr, const int nr)
+                  const int mr, const int nr, const bool ahead)
 {
     vf acc[MR][NR];
     const uint16_t *a = t->a + i * t->lda, *b = t->b + j * t->ldb;
@@ -42,6 +42,11 @@ INLINE void block(const struct simd_dot_bf16 *t, int64_t i, int64_t j,
                           : (__m512bh)_mm512_maskz_loadu_epi16(
                                 (__mmask32)((1u << (t->k - whole)) - 1u), at);
 
+            if (ahead) { /* as in gemm_body.h */
+                __builtin_prefetch((const void *)((uintptr_t)at +
+                                                  (uintptr_t)(nr * t->ldb * 2)),
+                                   0, 2);
+            }
             UNROLL
             for (int r = 0; r < mr; r++) {
                 acc[r][s] = _mm512_dpbf16_ps(acc[r][s], x[r], w);
@@ -64,14 +69,18 @@ INLINE void stripe(const struct simd_dot_bf16 *t, int64_t j, const int nr)
 {
     int64_t i = 0;
 
+    if (t->m >= MR) {
+        block(t, 0, j, MR, nr, true);
+        i = MR;
+    }
     for (; i + MR <= t->m; i += MR) {
-        block(t, i, j, MR, nr);
+        block(t, i, j, MR, nr, false);
     }
     for (; i + 2 <= t->m; i += 2) {
-        block(t, i, j, 2, nr);
+        block(t, i, j, 2, nr, i == 0);
     }
     if (i < t->m) {
-        block(t, i, j, 1, nr);
+        block(t, i, j, 1, nr, false);
     }
 }
 

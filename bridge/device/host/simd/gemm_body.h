@@ -25,14 +25,15 @@ INLINE void dot_finish(const struct simd_dot *t, int64_t i, int64_t j,
     }
 }
 
-/* The weights of the next columns, which this pass has time to wait for.
- * Beyond the end it is a hint without effect. */
+/* The weights of the next columns into the second cache, which this pass has
+ * time to wait for; into the first they would drive out what is in use.  Beyond
+ * the end it is a hint without effect. */
 INLINE void prefetch_weight(const void *w, enum dyti_dtype dtype, int64_t i)
 {
     int64_t bytes = dtype == DYTI_F32 ? 4 : 2;
 
     __builtin_prefetch((const void *)((uintptr_t)w + (uintptr_t)(i * bytes)), 0,
-                       3);
+                       2);
 }
 
 INLINE void dot_block(const struct simd_dot *t, int64_t i, int64_t j,
