@@ -8,6 +8,7 @@
 #include "cli/solo.h"
 #include "format/chat_template.h"
 #include "format/data_jsonl.h"
+#include "format/hf_config.h"
 #include "format/tokenizer.h"
 
 #include <argp.h>
@@ -18,6 +19,7 @@
 
 #define STOPS_MAX     16u
 #define SEQUENCES_MAX 64u
+#define TOKENS        128
 
 struct arguments {
     char **word;
@@ -43,7 +45,8 @@ static const struct argp_option options[] = {
      "With --chat: this template in place of the model's own", 0},
     {"jsonl", 'l', "FILE", 0,
      "Prompts from rows with `prompt` or `messages` (- : standard input)", 0},
-    {"tokens", 'n', "N", 0, "At most N tokens (default 128)", 0},
+    {"tokens", 'n', "N", 0,
+     "At most N tokens (default 128, or what the model has room for)", 0},
     {"temperature", 't', "T", 0, "0: the most likely token (default 0)", 0},
     {"top-k", KEY_TOP_K, "K", 0, "Only the K most likely tokens", 0},
     {"top-p", KEY_TOP_P, "P", 0, "Only the most likely tokens that make up P",
@@ -397,8 +400,29 @@ static void progress(void *arg, uint32_t finished, uint32_t total)
     }
 }
 
-static enum dyt_status answer(const struct prompts *p,
-                              const struct arguments *a, const char *dir)
+/* Without --tokens: TOKENS, or as many as the model has positions for. */
+static enum dyt_status limit_tokens(struct arguments *a, uint32_t longest,
+                                    const char *dir)
+{
+    struct dyti_arch arch;
+    enum dyt_status st;
+
+    if (a->sampling.max_response_tokens != 0) {
+        return DYT_OK;
+    }
+    st = dyti_hf_config_read(dir, &arch);
+    if (st == DYT_OK) {
+        int64_t room = arch.max_positions - (int64_t)longest;
+
+        a->sampling.max_response_tokens = room < 1        ? 1
+                                          : room < TOKENS ? (uint32_t)room
+                                                          : TOKENS;
+    }
+    return st;
+}
+
+static enum dyt_status answer(const struct prompts *p, struct arguments *a,
+                              const char *dir)
 {
     struct dyti_solo_params params = {.model_dir = dir,
                                       .dtype = a->dtype,
@@ -416,9 +440,10 @@ static enum dyt_status answer(const struct prompts *p,
         longest =
             p->prompt[i].id_count > longest ? p->prompt[i].id_count : longest;
     }
+    st = limit_tokens(a, longest, dir);
     params.positions = longest + a->sampling.max_response_tokens;
     params.sequences = total < SEQUENCES_MAX ? (uint32_t)total : SEQUENCES_MAX;
-    st = dyti_solo_open(&params, &solo);
+    st = st != DYT_OK ? st : dyti_solo_open(&params, &solo);
     if (st != DYT_OK) {
         return st;
     }
@@ -447,10 +472,7 @@ static enum dyt_status answer(const struct prompts *p,
 int dyti_cmd_generate(int argc, char **argv)
 {
     struct arguments a = {
-        .samples = 1,
-        .seed = 1,
-        .dtype = DYTI_F32,
-        .sampling = {.top_p = 1.0, .max_response_tokens = 128}};
+        .samples = 1, .seed = 1, .dtype = DYTI_F32, .sampling = {.top_p = 1.0}};
     struct prompts p = {0};
     char *dir = NULL;
     enum dyt_status st;
@@ -460,7 +482,7 @@ int dyti_cmd_generate(int argc, char **argv)
     a.sampling.stop = a.stop;
     st = dyti_find_model(a.word[0], &dir);
     st = st != DYT_OK ? st : gather(&p, &a, dir);
-    st = st != DYT_OK ? st : answer(&p, &a, dir);
+    st = dyti_exit_given(st != DYT_OK ? st : answer(&p, &a, dir));
     prompts_fini(&p);
     free(dir);
     return st == DYT_OK ? DYTI_EXIT_OK : dyti_exit_fail("generate", st);

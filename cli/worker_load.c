@@ -1,5 +1,6 @@
 /* What a worker builds before it says "ready": memory, weights, roles. */
 #include "cli/backends.h"
+#include "cli/exit.h"
 #include "cli/worker.h"
 
 #include "base/env.h"
@@ -92,7 +93,8 @@ static enum dyt_status load_kind(struct dyti_worker *w, const char *dir,
  * The reference policy has its own files, or the policy's as they were. */
 static enum dyt_status load_fresh(struct dyti_worker *w, const char *model_dir)
 {
-    return load_kind(w, model_dir, DYTI_ARENA_TRAIN, DYTI_MASTER);
+    return dyti_exit_given(
+        load_kind(w, model_dir, DYTI_ARENA_TRAIN, DYTI_MASTER));
 }
 
 static enum dyt_status load_reference(struct dyti_worker *w,
@@ -115,7 +117,7 @@ static enum dyt_status load_reference(struct dyti_worker *w,
         }
         dir = other;
     }
-    st = load_kind(w, dir, DYTI_ARENA_REFERENCE, DYTI_PARAM);
+    st = dyti_exit_given(load_kind(w, dir, DYTI_ARENA_REFERENCE, DYTI_PARAM));
     free(other);
     if (st != DYT_OK) {
         DYTI_NOTE("loading the reference policy");

@@ -1,0 +1,201 @@
+/* The other commands, as a person tries them first. */
+#include "dyt_job.h"
+#include "dyt_test.h"
+
+static void every_command_teaches(void **state)
+{
+    static const char *const command[] = {
+        "run", "plan", "generate", "model", "tokenize", "doctor", "env"};
+    struct dyt_run run = dyt_run("--help", NULL);
+
+    (void)state;
+    assert_exit(0, run);
+    for (size_t i = 0; i < DYT_TEST_COUNT(command); i++) {
+        struct dyt_run help = dyt_run(command[i], "--help", NULL);
+
+        assert_says(command[i], run);
+        assert_exit(0, help);
+        assert_says("Usage: dynatrain", help);
+        dyt_run_fini(&help);
+    }
+    dyt_run_fini(&run);
+    run = dyt_run("--version", NULL);
+    assert_exit(0, run);
+    dyt_run_fini(&run);
+    run = dyt_run(NULL);
+    assert_exit(2, run);
+    assert_says("Commands:", run);
+    dyt_run_fini(&run);
+}
+
+static void a_dry_run_allocates_nothing(void **state)
+{
+    struct dyt_job job = dyt_job_new("tiny");
+    /* A terabyte of KV cache: what would be asked for is only said. */
+    struct dyt_run run =
+        dyt_job_run(&job, "phase.rollout.kv.memory=1TiB", "--dry-run", NULL);
+
+    (void)state;
+    assert_exit(0, run);
+    assert_says("steps = 3", run);
+    assert_says("rollout.param (f32), dropped in the other phase", run);
+    assert_says("train.master (f32), parked in the other phase", run);
+    assert_says("KV cache in rollout, activations in train", run);
+    assert_says("switch train -> rollout", run);
+    assert_says("transfers", run);
+    assert_false(dyt_exists("%s", job.runs));
+    dyt_run_fini(&run);
+    dyt_nothing_left();
+}
+
+static void a_plan_is_json_if_asked(void **state)
+{
+    struct dyt_job job = dyt_job_new("tiny");
+    struct dyt_run run = dyt_run("plan", job.file, "--json", NULL);
+    json_error_t error;
+    json_t *plan = json_loads(run.out, 0, &error);
+
+    (void)state;
+    assert_exit(0, run);
+    if (plan == NULL) {
+        fail_msg("line %d: %s", error.line, error.text);
+    }
+    assert_string_equal("job", json_string_value(json_object_get(plan, "job")));
+    json_decref(plan);
+    dyt_run_fini(&run);
+    run = dyt_run("plan", job.file, NULL);
+    assert_exit(0, run);
+    assert_says("kept", run);
+    assert_says("moved", run);
+    dyt_run_fini(&run);
+}
+
+static void text_to_ids_and_back(void **state)
+{
+    struct dyt_job job = dyt_job_new("tiny");
+    struct dyt_run run = dyt_run("tokenize", job.model, "dbca>", NULL);
+    char *argv[16] = {(char *)(uintptr_t)DYT_BIN,
+                      (char *)(uintptr_t) "tokenize", job.model,
+                      (char *)(uintptr_t) "--decode"};
+    struct dyt_process p;
+    int n = 4;
+
+    (void)state;
+    assert_exit(0, run);
+    for (char *rest = run.out, *end; n < 15; n++, rest = end) {
+        long id = strtol(rest, &end, 10);
+
+        if (end == rest) {
+            break;
+        }
+        argv[n] = dyt_words("%ld", id);
+    }
+    assert_int_equal(4 + 5, n);
+    dyt_run_fini(&run);
+    p = dyt_start_argv(argv);
+    run = dyt_finish(&p);
+    assert_exit(0, run);
+    assert_string_equal("dbca>\n", run.out);
+    dyt_run_fini(&run);
+    while (n-- > 4) {
+        free(argv[n]);
+    }
+    run = dyt_run("tokenize", "/nowhere", "x", NULL);
+    assert_exit(2, run);
+    dyt_run_fini(&run);
+}
+
+static void generating_is_repeatable(void **state)
+{
+    struct dyt_job job = dyt_job_new("tiny");
+    struct dyt_run a = dyt_run("generate", job.model, "abcd>", "--tokens", "8",
+                               "--json", NULL);
+    struct dyt_run b = dyt_run("generate", job.model, "abcd>", "--tokens", "8",
+                               "--json", NULL);
+
+    (void)state;
+    assert_exit(0, a);
+    assert_exit(0, b);
+    assert_string_equal(a.out, b.out);
+    dyt_run_fini(&a);
+    dyt_run_fini(&b);
+    /* Without a limit: as long as the model can. */
+    a = dyt_run("generate", job.model, "abcd>", NULL);
+    assert_exit(0, a);
+    dyt_run_fini(&a);
+    a = dyt_run("generate", job.model, "abcd>", "--tokens", "600", NULL);
+    assert_exit(2, a);
+    assert_says("64 positions", a);
+    dyt_run_fini(&a);
+    a = dyt_run("generate", "/nowhere", "abcd>", NULL);
+    assert_exit(2, a);
+    dyt_one_line("dynatrain generate:", &a);
+    dyt_run_fini(&a);
+}
+
+static void models_are_made_and_described(void **state)
+{
+    struct dyt_job job = dyt_job_new("tiny");
+    struct dyt_run run = dyt_run("model", "info", job.model, NULL);
+
+    (void)state;
+    assert_exit(0, run);
+    assert_says("97280 parameters", run);
+    assert_says("model.layers.*.self_attn.q_proj.weight", run);
+    dyt_run_fini(&run);
+    /* What is there is not overwritten by accident. */
+    run =
+        dyt_run("model", "init", "--preset", "tiny", "--out", job.model, NULL);
+    assert_exit(2, run);
+    dyt_run_fini(&run);
+    run = dyt_run("model", "init", "--preset", "tiny", "--force", "--out",
+                  job.model, NULL);
+    assert_exit(0, run);
+    dyt_run_fini(&run);
+    run =
+        dyt_run("model", "init", "--preset", "huge", "--out", job.model, NULL);
+    assert_exit(2, run);
+    assert_says("tiny", run);
+    dyt_run_fini(&run);
+    run = dyt_run("model", "info", "/nowhere", NULL);
+    assert_exit(2, run);
+    dyt_run_fini(&run);
+}
+
+static void the_doctor_knows_this_machine(void **state)
+{
+    struct dyt_run run = dyt_run("doctor", NULL);
+
+    (void)state;
+    assert_exit(0, run);
+    assert_says("instructions", run);
+    assert_says("pages", run);
+    assert_says("memcpy", run);
+    dyt_run_fini(&run);
+}
+
+static void a_misspelt_variable_is_said(void **state)
+{
+    struct dyt_run run;
+
+    (void)state;
+    setenv("DYNATRAIN_LOGG", "debug", 1);
+    run = dyt_run("env", NULL);
+    unsetenv("DYNATRAIN_LOGG");
+    assert_exit(0, run);
+    assert_says("DYNATRAIN_LOGG", run);
+    assert_says("DYNATRAIN_LOG ", run);
+    dyt_run_fini(&run);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_command_teaches),
+    cmocka_unit_test(a_dry_run_allocates_nothing),
+    cmocka_unit_test(a_plan_is_json_if_asked),
+    cmocka_unit_test(text_to_ids_and_back),
+    cmocka_unit_test(generating_is_repeatable),
+    cmocka_unit_test(models_are_made_and_described),
+    cmocka_unit_test(the_doctor_knows_this_machine),
+    cmocka_unit_test(a_misspelt_variable_is_said),
+};
+DYT_TEST_MAIN(tests)
