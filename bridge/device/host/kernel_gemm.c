@@ -250,7 +250,7 @@ static enum dyt_status choose_bf16(struct job *job, dyti_tile_fn *out_tile)
     if (job->g->m <= DECODE_ROWS) { /* a stripe of about 128 KiB */
         cut(job, job->g->m, host_max(65536 / k / 16 * 16, 16), job->g->m, 16);
     } else {
-        cut(job, mt, 128, 6, 4);
+        cut(job, mt, 256, 6, 4);
     }
     *out_tile = bf16_tile;
     return dyti_host_scratch(job->host,
