@@ -3,6 +3,7 @@
 #include "cli/exit.h"
 #include "cli/load_job.h"
 #include "explain/explain.h"
+#include "format/file.h"
 #include "format/hf_config.h"
 #include "format/model_init.h"
 #include "format/weights.h"
@@ -98,6 +99,7 @@ static int init(const struct arguments *a)
         return DYTI_EXIT_CALLER;
     }
     st = dyti_model_preset_find(a->preset, &preset);
+    st = st != DYT_OK ? st : dyti_dirs_make(a->out);
     st = st != DYT_OK ? st : dyti_model_init(a->out, preset, a->seed, a->force);
     if (st != DYT_OK) {
         return dyti_exit_fail("model init", st);
@@ -140,6 +142,7 @@ static int info(const struct arguments *a)
     st = st != DYT_OK ? st : dyti_safetensors_open(dir, &set);
     st = st != DYT_OK ? st : dyti_weights_check(set, model);
     st = st != DYT_OK ? st : show(model, a->json);
+    st = dyti_exit_given(st);
     dyti_safetensors_close(set);
     dyti_model_destroy(model);
     free(dir);

@@ -172,6 +172,11 @@ int dyti_cmd_tokenize(int argc, char **argv)
 
     argp_err_exit_status = DYTI_EXIT_CALLER;
     argp_parse(&argp, argc, argv, 0, NULL, &a);
+    if (a.decode && (a.json || a.words == 1)) {
+        fprintf(stderr, "dynatrain tokenize: --decode wants ids on the command "
+                        "line, and prints text, not JSON\n");
+        return DYTI_EXIT_CALLER;
+    }
     st = dyti_find_model(a.word[0], &dir);
     st = st != DYT_OK ? st : dyti_tokenizer_open(dir, &t);
     if (st == DYT_OK && a.decode) {
@@ -183,6 +188,7 @@ int dyti_cmd_tokenize(int argc, char **argv)
             st = print_ids(&t, &a, a.word[i], strlen(a.word[i]));
         }
     }
+    st = dyti_exit_given(st);
     dyti_tokenizer_close(&t);
     free(dir);
     return st == DYT_OK ? DYTI_EXIT_OK : dyti_exit_fail("tokenize", st);

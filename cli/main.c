@@ -52,16 +52,22 @@ static void usage(FILE *to)
 int main(int argc, char **argv)
 {
     const char *unknown = dyti_env_unknown();
+    char ask[] = "--help";
     char name[32]; /* what --help and messages call the command */
 
     dyti_log_configure(dyti_env_text(DYTI_ENV_LOG),
                        dyti_env_text(DYTI_ENV_LOG_AREA));
+    if (argc == 3 && strcmp(argv[1], "help") == 0) {
+        /* `help COMMAND` is `COMMAND --help`. */
+        argv[1] = argv[2];
+        argv[2] = ask;
+    }
     if (argc < 2 || strcmp(argv[1], "--help") == 0 ||
         strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
         usage(argc < 2 ? stderr : stdout);
         return argc < 2 ? DYTI_EXIT_CALLER : DYTI_EXIT_OK;
     }
-    if (strcmp(argv[1], "--version") == 0) {
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
         printf("dynatrain " DYTI_VERSION "\n");
         return DYTI_EXIT_OK;
     }

@@ -1,6 +1,7 @@
 /* The run's folder, its lock, checkpoints and resuming. */
 #include "cli/backends.h"
 #include "cli/manager.h"
+#include "format/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,14 +11,6 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static enum dyt_status make_folder(const char *path)
-{
-    return mkdir(path, 0777) == 0 || errno == EEXIST
-               ? DYT_OK
-               : DYTI_FAIL(DYT_ERR_IO, "cannot make the folder %s: %s", path,
-                           strerror(errno));
-}
 
 /* A lock that the kernel gives back when the process ends, however it ends. */
 static enum dyt_status lock_folder(struct dyti_manager *m)
@@ -41,16 +34,16 @@ static enum dyt_status lock_folder(struct dyti_manager *m)
 
 enum dyt_status dyti_manager_open_folder(struct dyti_manager *m)
 {
-    enum dyt_status st = make_folder(m->job->runs);
+    enum dyt_status st;
 
-    if (st != DYT_OK) {
-        return st;
-    }
     if (asprintf(&m->folder, "%s/%s", m->job->runs, m->job->name) < 0) {
         m->folder = NULL;
         return DYTI_FAIL(DYT_ERR_NOMEM, "the name of the run's folder");
     }
-    st = make_folder(m->folder);
+    st = dyti_dirs_make(m->folder);
+    if (st != DYT_OK) {
+        DYTI_NOTE("making the run's folder");
+    }
     return st != DYT_OK ? st : lock_folder(m);
 }
 

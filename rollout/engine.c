@@ -336,7 +336,13 @@ static enum dyt_status check_prompts(const struct dyti_rollout *r,
             (uint64_t)p->id_count + q->sampling->max_response_tokens;
         enum dyt_status st;
 
-        if (p->id_count == 0 || whole > r->params.max_positions) {
+        if (p->id_count == 0) {
+            return DYTI_FAIL(DYT_ERR_INVALID,
+                             "prompt %llu is empty: there is nothing to go on "
+                             "from",
+                             (unsigned long long)p->id);
+        }
+        if (whole > r->params.max_positions) {
             return DYTI_FAIL(DYT_ERR_INVALID,
                              "prompt %llu has %u tokens; with %u of response "
                              "at most %u positions are there",

@@ -155,7 +155,33 @@ enum dyt_status dyti_dir_make(const char *dir)
     if (errno == EEXIST && stat(dir, &info) == 0 && S_ISDIR(info.st_mode)) {
         return DYT_OK;
     }
-    return DYTI_FAIL(DYT_ERR_IO, "%s: mkdir: %s", dir, strerror(errno));
+    return errno == EEXIST
+               ? DYTI_FAIL(DYT_ERR_IO, "%s is no folder", dir)
+               : DYTI_FAIL(DYT_ERR_IO, "%s: mkdir: %s", dir, strerror(errno));
+}
+
+enum dyt_status dyti_dirs_make(const char *dir)
+{
+    char part[DYTI_PATH_BYTES];
+    struct stat info;
+
+    if (dir[0] == '\0' || strlen(dir) >= sizeof(part)) {
+        return DYTI_FAIL(DYT_ERR_INVALID, "\"%.80s\" is no name of a folder",
+                         dir);
+    }
+    for (const char *slash = strchr(dir + 1, '/'); slash != NULL;
+         slash = strchr(slash + 1, '/')) {
+        snprintf(part, sizeof(part), "%.*s", (int)(slash - dir), dir);
+        /* Asked first: making what is there may be forbidden. */
+        if (stat(part, &info) != 0 || !S_ISDIR(info.st_mode)) {
+            enum dyt_status st = dyti_dir_make(part);
+
+            if (st != DYT_OK) {
+                return st;
+            }
+        }
+    }
+    return dyti_dir_make(dir);
 }
 
 static enum dyt_status sync_parent(const char *path)

@@ -47,4 +47,7 @@ enum dyt_status dyti_dir_sync(const char *dir);
 /* mkdir, an existing directory is fine. */
 enum dyt_status dyti_dir_make(const char *dir);
 
+/* The same with all folders on the way. */
+enum dyt_status dyti_dirs_make(const char *dir);
+
 #endif /* DYTI_FORMAT_FILE_H */

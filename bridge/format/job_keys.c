@@ -153,6 +153,25 @@ static const char *elsewhere(enum dyti_option_scope scope, const char *path,
     return NULL;
 }
 
+/* The first key of the table `path`, NULL if there is no such table. */
+static const char *inside(enum dyti_option_scope scope, const char *path)
+{
+    size_t count, bytes = strlen(path);
+    const struct dyti_option *row = dyti_options(scope, &count);
+
+    if (bytes == 0) {
+        /* A phase or a function itself; a job has no name to be set by. */
+        return scope == DYTI_SCOPE_JOB ? NULL : row[0].path;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (strncmp(row[i].path, path, bytes) == 0 &&
+            row[i].path[bytes] == '.') {
+            return row[i].path;
+        }
+    }
+    return NULL;
+}
+
 enum dyt_status dyti_reader_unknown(const struct dyti_job_reader *reader,
                                     enum dyti_option_scope scope,
                                     uint32_t index, const char *path,
@@ -168,6 +187,16 @@ enum dyt_status dyti_reader_unknown(const struct dyti_job_reader *reader,
 
     dyti_place_text(place, where, sizeof(where));
     show_key(reader, scope, index, path, shown, sizeof(shown));
+    near = inside(scope, path);
+    if (near != NULL) {
+        show_key(reader, scope, index, near, hint, sizeof(hint));
+        if (path[0] == '\0') {
+            shown[strlen(shown) - 1] = '\0'; /* the dot before no key */
+        }
+        return DYTI_FAIL(DYT_ERR_CONFIG,
+                         "%s: %s is a table: give its keys one by one, as %s",
+                         where, shown, hint);
+    }
     if (dyti_option_nearest(scope, path, found, sizeof(found))) {
         show_key(reader, scope, index, found, hint, sizeof(hint));
         return DYTI_FAIL(DYT_ERR_CONFIG, "%s: unknown key %s: did you mean %s?",

@@ -19,6 +19,10 @@ static void every_command_teaches(void **state)
         dyt_run_fini(&help);
     }
     dyt_run_fini(&run);
+    run = dyt_run("help", "plan", NULL);
+    assert_exit(0, run);
+    assert_says("Usage: dynatrain plan", run);
+    dyt_run_fini(&run);
     run = dyt_run("--version", NULL);
     assert_exit(0, run);
     dyt_run_fini(&run);
@@ -100,6 +104,12 @@ static void text_to_ids_and_back(void **state)
     while (n-- > 4) {
         free(argv[n]);
     }
+    run = dyt_run("tokenize", "--decode", "--json", job.model, "1", NULL);
+    assert_exit(2, run);
+    dyt_run_fini(&run);
+    run = dyt_run("tokenize", "--decode", job.model, NULL);
+    assert_exit(2, run);
+    dyt_run_fini(&run);
     run = dyt_run("tokenize", "/nowhere", "x", NULL);
     assert_exit(2, run);
     dyt_run_fini(&run);
@@ -127,6 +137,10 @@ static void generating_is_repeatable(void **state)
     assert_exit(2, a);
     assert_says("64 positions", a);
     dyt_run_fini(&a);
+    a = dyt_run("generate", job.model, "", NULL);
+    assert_exit(2, a);
+    assert_says("is empty", a);
+    dyt_run_fini(&a);
     a = dyt_run("generate", "/nowhere", "abcd>", NULL);
     assert_exit(2, a);
     dyt_one_line("dynatrain generate:", &a);
@@ -137,6 +151,7 @@ static void models_are_made_and_described(void **state)
 {
     struct dyt_job job = dyt_job_new("tiny");
     struct dyt_run run = dyt_run("model", "info", job.model, NULL);
+    char *path;
 
     (void)state;
     assert_exit(0, run);
@@ -160,6 +175,22 @@ static void models_are_made_and_described(void **state)
     run = dyt_run("model", "info", "/nowhere", NULL);
     assert_exit(2, run);
     dyt_run_fini(&run);
+    /* A folder that is no model; folders on the way to one. */
+    run = dyt_run("model", "info", "/", NULL);
+    assert_exit(2, run);
+    dyt_run_fini(&run);
+    run = dyt_run("model", "init", "--out", "", NULL);
+    assert_exit(2, run);
+    dyt_one_line("dynatrain model init:", &run);
+    dyt_run_fini(&run);
+    path = dyt_words("%s/some of/the/way", job.model);
+    run = dyt_run("model", "init", "--out", path, NULL);
+    assert_exit(0, run);
+    dyt_run_fini(&run);
+    run = dyt_run("model", "info", path, NULL);
+    assert_exit(0, run);
+    dyt_run_fini(&run);
+    free(path);
 }
 
 static void the_doctor_knows_this_machine(void **state)

@@ -56,7 +56,7 @@ static void bad_requests_are_refused_by_name(void **state)
     f.desc.tp = 2;
     ro_world_init(&w, &f.desc, f.full);
     f.prompt[2].id_count = 0;
-    refused(&w, &f.q, DYT_ERR_INVALID, "prompt 114", "0 tokens");
+    refused(&w, &f.q, DYT_ERR_INVALID, "prompt 114", "is empty");
     f.prompt[2].id_count = 4;
     f.prompt[2].ids[3] = RO_VOCAB;
     refused(&w, &f.q, DYT_ERR_INVALID, "prompt 114", "id 32 at position 3");
