@@ -177,11 +177,8 @@ static const struct argp argp = {
     "Generates text.  Prompts come from the command line, from --jsonl, or, "
     "without either, from standard input as one text.\v"
     "Examples:\n"
-    "  dynatrain generate --chat smollm2-135m-instruct \"What is the capital "
-    "of "
-    "France?\"\n"
-    "  echo -n \"Once upon a time\" | dynatrain generate -t 0.8 -n 64 "
-    "smollm2-135m-instruct\n"
+    "  dynatrain generate --chat smollm2-135m-instruct \"What is rain?\"\n"
+    "  echo -n \"Once\" | dynatrain generate -t 0.8 smollm2-135m-instruct\n"
     "  dynatrain generate build/models/tiny \"dbca>\" -n 4\n",
     NULL,
     NULL,

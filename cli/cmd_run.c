@@ -71,20 +71,25 @@ static const struct argp argp = {
     NULL};
 
 /* The run itself, with what the environment asks to see of it. */
-static int run(struct dyti_loaded_job *loaded, bool resume)
+static int run(struct dyti_loaded_job *loaded, const struct arguments *a)
 {
-    enum dyt_status st;
+    char *sets = dyti_job_args_sets(&a->job);
+    enum dyt_status st =
+        sets != NULL ? DYT_OK : DYTI_FAIL(DYT_ERR_NOMEM, "the command line");
     int code;
 
-    st = dyti_dump_job(loaded, dyti_env_text(DYTI_ENV_DUMP));
+    st =
+        st != DYT_OK ? st : dyti_dump_job(loaded, dyti_env_text(DYTI_ENV_DUMP));
     st = st != DYT_OK ? st
                       : dyti_trace_start(dyti_env_text(DYTI_ENV_TRACE), true);
     if (st != DYT_OK) {
+        free(sets);
         return dyti_exit_fail("run", st);
     }
     code = dyti_manager_run(&loaded->job, &loaded->assembly, loaded->model_dir,
-                            resume);
+                            sets, a->resume);
     dyti_trace_stop();
+    free(sets);
     return code;
 }
 
@@ -105,7 +110,7 @@ int dyti_cmd_run(int argc, char **argv)
         st = dyti_dry_run(&loaded, stdout);
         code = st == DYT_OK ? DYTI_EXIT_OK : dyti_exit_fail("run", st);
     } else {
-        code = run(&loaded, a.resume);
+        code = run(&loaded, &a);
     }
     dyti_loaded_job_close(&loaded);
     return code;

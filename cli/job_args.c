@@ -1,5 +1,9 @@
 #include "cli/job_args.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 error_t dyti_job_args_parse(int key, char *arg, struct argp_state *state,
                             struct dyti_job_args *args)
 {
@@ -23,4 +27,41 @@ error_t dyti_job_args_parse(int key, char *arg, struct argp_state *state,
     default:
         return ARGP_ERR_UNKNOWN;
     }
+}
+
+/* A word in quotes where a shell would read it otherwise. */
+static void write_word(FILE *to, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyz"
+                                "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+./:=,";
+
+    if (word[strspn(word, plain)] == '\0') {
+        fputs(word, to);
+        return;
+    }
+    fputc('\'', to);
+    for (const char *c = word; *c != '\0'; c++) {
+        fputs(*c == '\'' ? "'\\''" : (char[]){*c, '\0'}, to);
+    }
+    fputc('\'', to);
+}
+
+char *dyti_job_args_sets(const struct dyti_job_args *args)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *to = open_memstream(&text, &bytes);
+
+    if (to == NULL) {
+        return NULL;
+    }
+    for (size_t i = 0; i < args->set_count; i++) {
+        fputs(" --set ", to);
+        write_word(to, args->set[i]);
+    }
+    if (fclose(to) != 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
 }

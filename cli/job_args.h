@@ -27,4 +27,8 @@ struct dyti_job_args {
 error_t dyti_job_args_parse(int key, char *arg, struct argp_state *state,
                             struct dyti_job_args *args);
 
+/* The --set again, as a shell takes them, each with a space before it.  The
+ * caller's to free; NULL: no memory. */
+char *dyti_job_args_sets(const struct dyti_job_args *args);
+
 #endif /* DYTI_CLI_JOB_ARGS_H */

@@ -429,12 +429,13 @@ static enum dyt_status run(struct dyti_manager *m, bool resume)
 }
 
 int dyti_manager_run(struct dyti_job *job, struct dyti_assembly *assembly,
-                     char *model_dir, bool resume)
+                     char *model_dir, const char *sets, bool resume)
 {
     struct dyti_manager m;
     enum dyt_status st, ended;
 
     manager_init(&m, job, assembly, model_dir);
+    m.sets = sets;
     dyti_phase_init(&m.phase, 0);
     st = dyti_faults_read(&m.faults, DYTI_FAULT_MANAGER);
     st = st != DYT_OK ? st : run(&m, resume);

@@ -57,7 +57,8 @@ struct dyti_series {
 struct dyti_manager {
     struct dyti_job *job; /* borrowed */
     char *model_dir;
-    char *folder; /* runs/<name> */
+    char *folder;     /* runs/<name> */
+    const char *sets; /* --set, to be said where the command is said again */
     int lock_fd;
     struct dyti_assembly assembly;
     struct dyti_generation_config generation;
@@ -205,6 +206,6 @@ void dyti_manager_keep_shown(struct dyti_manager *m,
  */
 /* The run, from start to exit code.  All arguments are borrowed. */
 int dyti_manager_run(struct dyti_job *job, struct dyti_assembly *assembly,
-                     char *model_dir, bool resume);
+                     char *model_dir, const char *sets, bool resume);
 
 #endif /* DYTI_CLI_MANAGER_H */

@@ -537,8 +537,8 @@ enum dyt_status dyti_manager_say_end(struct dyti_manager *m, enum dyt_status st)
     if (m->interrupts > 0 && st == DYT_OK) {
         printf(
             "stopped after step %llu and saved; go on with: dynatrain run %s "
-            "--resume\n",
-            (unsigned long long)m->step, m->job->path);
+            "--resume%s\n",
+            (unsigned long long)m->step, m->job->path, m->sets);
     }
     fflush(stdout);
     return write_summary(m, seconds);

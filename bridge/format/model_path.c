@@ -52,8 +52,9 @@ enum dyt_status dyti_model_path(const char *model, const char *cache,
     }
     if (model[0] == '\0' || strchr(model, '/') != NULL) {
         return DYTI_FAIL(DYT_ERR_CONFIG,
-                         "model \"%s\" is no folder: give a Hugging Face "
-                         "directory, or make one with `dynatrain model init`",
+                         "model \"%s\" is no folder, seen from where you are: "
+                         "give a Hugging Face directory, or make one with "
+                         "`dynatrain model init`",
                          model);
     }
     if (cached(model, cache, path) == DYT_OK) {

@@ -5,7 +5,8 @@
 static void once_saves_and_says_how_to_go_on(void **state)
 {
     struct dyt_job job = dyt_job_new("tiny");
-    struct dyt_process p = dyt_job_start(&job, "steps=1000000", NULL);
+    struct dyt_process p =
+        dyt_job_start(&job, "steps=1000000", "data.prompt={letters}>", NULL);
     struct dyt_run run;
     json_t *summary;
     char *more, *resume;
@@ -18,8 +19,11 @@ static void once_saves_and_says_how_to_go_on(void **state)
     assert_exit(130, run);
     dyt_nothing_left();
     assert_says("stopping after this step", run);
+    /* The whole command: another --set could name another run. */
     resume = dyt_words("go on with: dynatrain run %s --resume", job.file);
     assert_says(resume, run);
+    assert_says(" --set steps=1000000", run);
+    assert_says(" --set 'data.prompt={letters}>'", run);
     summary = dyt_job_summary(&job, "job");
     steps = (int)dyt_number(summary, "steps");
     assert_true(steps >= 1);
