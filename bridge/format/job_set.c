@@ -46,6 +46,12 @@ static enum dyt_status set_value(const char *key, const char *value,
     if (st == DYT_ERR_NOMEM) {
         return st;
     }
+    if (row != NULL && !takes_word(row->type) && value[0] != '\0' &&
+        value[strspn(value, "+-0123456789")] == '\0') {
+        return DYTI_FAIL(DYT_ERR_CONFIG,
+                         "--set: %s: %.80s is no number that 64 bits can hold",
+                         key, value);
+    }
     root.type = DYTI_TOML_TABLE;
     root.child = calloc(1, sizeof(*root.child));
     if (root.child == NULL) {

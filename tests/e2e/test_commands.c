@@ -49,6 +49,15 @@ static void a_dry_run_allocates_nothing(void **state)
     assert_says("transfers", run);
     assert_false(dyt_exists("%s", job.runs));
     dyt_run_fini(&run);
+    /* What a run would stop at stops here. */
+    run = dyt_job_run(&job, "data.train=nowhere.jsonl", "--dry-run", NULL);
+    assert_exit(2, run);
+    assert_says("nowhere.jsonl", run);
+    dyt_run_fini(&run);
+    run = dyt_job_run(&job, "data.prompt={nothing}", "--dry-run", NULL);
+    assert_exit(2, run);
+    assert_says("no field \"nothing\"", run);
+    dyt_run_fini(&run);
     dyt_nothing_left();
 }
 
