@@ -49,6 +49,18 @@ static void usage(FILE *to)
         "died or hung, 130 stopped on request.\n");
 }
 
+/* What was printed is the result of a command: lost, it has failed.  A run's
+ * results are its files; it goes on without anybody who listens. */
+static int check_output(const char *name, int code)
+{
+    if (strcmp(name, "run") == 0 || code != DYTI_EXIT_OK ||
+        (fflush(stdout) == 0 && ferror(stdout) == 0)) {
+        return code;
+    }
+    fprintf(stderr, "dynatrain %s: what it prints cannot be written\n", name);
+    return DYTI_EXIT_RUN;
+}
+
 int main(int argc, char **argv)
 {
     const char *unknown = dyti_env_unknown();
@@ -81,7 +93,8 @@ int main(int argc, char **argv)
         if (strcmp(argv[1], command[i].name) == 0) {
             snprintf(name, sizeof(name), "dynatrain %s", command[i].name);
             argv[1] = name;
-            return command[i].run(argc - 1, argv + 1);
+            return check_output(command[i].name,
+                                command[i].run(argc - 1, argv + 1));
         }
     }
     fprintf(stderr,

@@ -214,6 +214,24 @@ static void the_doctor_knows_this_machine(void **state)
     dyt_run_fini(&run);
 }
 
+/* A full disk behind `> file`. */
+static void lost_output_is_a_failure(void **state)
+{
+    struct dyt_job job = dyt_job_new("tiny");
+    char *line =
+        dyt_words("exec %s tokenize %s abcd > /dev/full", DYT_BIN, job.model);
+    char *argv[] = {(char *)(uintptr_t) "/bin/sh", (char *)(uintptr_t) "-c",
+                    line, NULL};
+    struct dyt_process p = dyt_start_argv(argv);
+    struct dyt_run run = dyt_finish(&p);
+
+    (void)state;
+    assert_exit(1, run);
+    dyt_one_line("dynatrain tokenize:", &run);
+    dyt_run_fini(&run);
+    free(line);
+}
+
 static void a_misspelt_variable_is_said(void **state)
 {
     struct dyt_run run;
@@ -236,6 +254,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(generating_is_repeatable),
     cmocka_unit_test(models_are_made_and_described),
     cmocka_unit_test(the_doctor_knows_this_machine),
+    cmocka_unit_test(lost_output_is_a_failure),
     cmocka_unit_test(a_misspelt_variable_is_said),
 };
 DYT_TEST_MAIN(tests)
