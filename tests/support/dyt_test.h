@@ -40,6 +40,12 @@
 #define DYT_TEST_SANITIZED 0
 #endif
 
+/* True also under valgrind, whose script sets the variable. */
+static inline bool dyt_test_instrumented(void)
+{
+    return DYT_TEST_SANITIZED || getenv("DYT_TEST_INSTRUMENTED") != NULL;
+}
+
 #define DYT_TEST_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* ---- statuses ---------------------------------------------------------- */

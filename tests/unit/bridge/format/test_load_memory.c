@@ -104,7 +104,7 @@ static int measured(enum dyt_status (*act)(void *), void *arg,
 
 static bool measurable(void)
 {
-    return !DYT_TEST_SANITIZED && reset_peak() && status_bytes("VmHWM:") > 0;
+    return !dyt_test_instrumented() && reset_peak() && status_bytes("VmHWM:") > 0;
 }
 
 struct job {
