@@ -104,7 +104,8 @@ static int measured(enum dyt_status (*act)(void *), void *arg,
 
 static bool measurable(void)
 {
-    return !dyt_test_instrumented() && reset_peak() && status_bytes("VmHWM:") > 0;
+    return !dyt_test_instrumented() && reset_peak() &&
+           status_bytes("VmHWM:") > 0;
 }
 
 struct job {
