@@ -95,6 +95,20 @@ static uint32_t count(struct argp_state *state, const char *name,
     return (uint32_t)x;
 }
 
+static uint64_t seed(struct argp_state *state, const char *arg)
+{
+    char *end;
+    unsigned long long x;
+
+    errno = 0;
+    x = strtoull(arg, &end, 10);
+    if (errno != 0 || *arg == '-' || end == arg || *end != '\0') {
+        argp_error(state, "--seed is a whole number of 64 bits, not \"%s\"",
+                   arg);
+    }
+    return x;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct arguments *a = state->input;
@@ -144,7 +158,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         a->samples = count(state, "--samples", arg, 1);
         return 0;
     case 's':
-        a->seed = count(state, "--seed", arg, 0);
+        a->seed = seed(state, arg);
         return 0;
     case 'd':
         if (strcmp(arg, "f32") != 0 && strcmp(arg, "bf16") != 0) {

@@ -67,8 +67,13 @@ int main(int argc, char **argv)
     char ask[] = "--help";
     char name[32]; /* what --help and messages call the command */
 
-    dyti_log_configure(dyti_env_text(DYTI_ENV_LOG),
-                       dyti_env_text(DYTI_ENV_LOG_AREA));
+    if (!dyti_log_configure(dyti_env_text(DYTI_ENV_LOG),
+                            dyti_env_text(DYTI_ENV_LOG_AREA))) {
+        fprintf(stderr,
+                "dynatrain: warning: DYNATRAIN_LOG=%s is no level; `dynatrain "
+                "env` lists them\n",
+                dyti_env_text(DYTI_ENV_LOG));
+    }
     if (argc == 3 && strcmp(argv[1], "help") == 0) {
         /* `help COMMAND` is `COMMAND --help`. */
         argv[1] = argv[2];

@@ -16,15 +16,19 @@ static atomic_ullong complaints;
 static _Thread_local int32_t self_rank = -1;
 static _Thread_local const char *self_phase = "-";
 
-void dyti_log_configure(const char *level, const char *area_list)
+int dyti_log_configure(const char *level, const char *area_list)
 {
+    int known = level == NULL;
+
     limit = DYTI_LOG_WARN;
     for (size_t i = 0; level != NULL && i < 5; i++) {
         if (strcmp(level, names[i]) == 0) {
             limit = (enum dyti_log_level)i;
+            known = 1;
         }
     }
     snprintf(areas, sizeof(areas), "%s", area_list != NULL ? area_list : "");
+    return known;
 }
 
 void dyti_log_identity(int32_t rank, const char *phase)

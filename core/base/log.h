@@ -24,8 +24,9 @@ enum dyti_log_level {
         }                                                                      \
     } while (0)
 
-/* Level and areas as DYNATRAIN_LOG / DYNATRAIN_LOG_AREA say; NULL = default. */
-void dyti_log_configure(const char *level, const char *areas);
+/* Level and areas as DYNATRAIN_LOG / DYNATRAIN_LOG_AREA say; NULL = default.
+ * 0: there is no such level, and the default holds. */
+int dyti_log_configure(const char *level, const char *areas);
 
 /* Who speaks: shown in every line of this thread.  phase is static text. */
 void dyti_log_identity(int32_t rank, const char *phase);
