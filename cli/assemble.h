@@ -9,6 +9,8 @@
 #include "rollout/engine.h"
 #include "trainer/trainer.h"
 
+#define DYTI_RANKS_MAX 64u /* that one manager starts; plans may have more */
+
 struct dyti_assembly {
     const struct dyti_job *job; /* borrowed */
     struct dyti_arch arch;

@@ -38,8 +38,8 @@ static bool parse(int argc, char **argv, struct dyti_worker_args *a)
 {
     unsigned long long rank, world, job, life;
 
-    if (argc < 8 || !number(argv[2], 10, DYTI_MAX_WORLD - 1, &rank) ||
-        !number(argv[3], 10, DYTI_MAX_WORLD, &world) || rank >= world ||
+    if (argc < 8 || !number(argv[2], 10, DYTI_RANKS_MAX - 1, &rank) ||
+        !number(argv[3], 10, DYTI_RANKS_MAX, &world) || rank >= world ||
         !number(argv[4], 16, UINT64_MAX, &job) ||
         !number(argv[5], 10, INT32_MAX, &life) || argc != 7 + (int)world ||
         fcntl((int)life, F_GETFD) < 0 ||

@@ -211,16 +211,6 @@ static enum dyt_status on_metrics(void *arg, uint32_t rank,
     return DYT_OK;
 }
 
-static double metric(const struct dyti_msg_metrics *m, const char *name)
-{
-    for (uint32_t i = 0; i < m->count; i++) {
-        if (strcmp(m->name[i], name) == 0) {
-            return m->value[i];
-        }
-    }
-    return NAN;
-}
-
 static enum dyt_status train(struct dyti_manager *m, struct dyti_scored *scored,
                              struct dyti_msg_metrics *out_metrics)
 {
@@ -246,11 +236,11 @@ static enum dyt_status train(struct dyti_manager *m, struct dyti_scored *scored,
     }
     m->trained_ns = dyti_now_ns();
     m->seconds_train += (double)(m->trained_ns - start) * 1e-9;
-    m->tokens_trained += (uint64_t)metric(out_metrics, "tokens");
-    m->gap_max =
-        fmax(m->gap_max, metric(out_metrics, "mismatch/logprob_abs_max"));
+    m->tokens_trained += (uint64_t)dyti_metric_value(out_metrics, "tokens");
+    m->gap_max = fmax(
+        m->gap_max, dyti_metric_value(out_metrics, "mismatch/logprob_abs_max"));
     return dyti_phase_take(&m->phase, DYTI_EVENT_TRAINED,
-                           (uint64_t)metric(out_metrics, "version"));
+                           (uint64_t)dyti_metric_value(out_metrics, "version"));
 }
 
 /* End of the last optimizer step to the first token of the new version. */
@@ -284,7 +274,7 @@ static enum dyt_status check_gap(const struct dyti_manager *m,
                                  const struct dyti_msg_metrics *metrics)
 {
     double limit = m->job->algorithm.max_logprob_gap;
-    double gap = metric(metrics, "mismatch/logprob_abs_max");
+    double gap = dyti_metric_value(metrics, "mismatch/logprob_abs_max");
 
     return limit <= 0.0 || gap <= limit
                ? DYT_OK
@@ -434,6 +424,14 @@ int dyti_manager_run(struct dyti_job *job, struct dyti_assembly *assembly,
     struct dyti_manager m;
     enum dyt_status st, ended;
 
+    if (job->ranks > DYTI_RANKS_MAX) {
+        return dyti_exit_fail(
+            "run",
+            DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                      "%s: ranks %u: one host runs at most %u; a plan of "
+                      "more can be made with `dynatrain plan`",
+                      job->path, job->ranks, DYTI_RANKS_MAX));
+    }
     manager_init(&m, job, assembly, model_dir);
     m.sets = sets;
     dyti_phase_init(&m.phase, 0);

@@ -28,8 +28,7 @@
 
 #include <sys/types.h>
 
-#define DYTI_RANKS_MAX 64u
-#define DYTI_SHOWN     3u /* sample answers shown at start and end */
+#define DYTI_SHOWN 3u /* sample answers shown at start and end */
 
 struct dyti_worker_process {
     pid_t pid; /* 0: not started, or reaped */
@@ -186,6 +185,9 @@ enum dyt_status dyti_manager_resume(struct dyti_manager *m, char **out_path);
 
 /* ---- manager_report.c ---------------------------------------------------- */
 enum dyt_status dyti_series_add(struct dyti_series *series, double value);
+/* A number of a step's metrics by its name; NAN: not there. */
+double dyti_metric_value(const struct dyti_msg_metrics *metrics,
+                         const char *name);
 double dyti_series_median(const struct dyti_series *series);
 double dyti_series_max(const struct dyti_series *series);
 /* Mean of values [from, to). */

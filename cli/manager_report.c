@@ -120,7 +120,7 @@ void dyti_manager_say_progress(struct dyti_manager *m, const char *what,
     fflush(stdout);
 }
 
-static double metric(const struct dyti_msg_metrics *m, const char *name)
+double dyti_metric_value(const struct dyti_msg_metrics *m, const char *name)
 {
     for (uint32_t i = 0; i < m->count; i++) {
         if (strcmp(m->name[i], name) == 0) {
@@ -170,11 +170,12 @@ static void print_step(struct dyti_manager *m, const struct dyti_scored *s,
            "%.0f tokens/s  rollout %.0f + switch %.1f + train %.0f + switch "
            "%.1f ms  refit %.1f ms",
            m->tty ? "\r\033[K" : "", (unsigned long long)m->step, m->job->steps,
-           dyti_score_report_mean(&s->report), metric(metrics, "loss"),
-           metric(metrics, "kl"), len->mean,
+           dyti_score_report_mean(&s->report),
+           dyti_metric_value(metrics, "loss"), dyti_metric_value(metrics, "kl"),
+           len->mean,
            (double)s->sampled / (step_seconds > 0.0 ? step_seconds : 1.0),
            (double)s->generate_ns * 1e-6, (double)m->to_train.total_ns * 1e-6,
-           metric(metrics, "time/train") * 1e3,
+           dyti_metric_value(metrics, "time/train") * 1e3,
            (double)m->to_rollout.total_ns * 1e-6, (double)m->refit_ns * 1e-6);
     if (!isnan(m->eval_match) && m->eval_step + 1 == m->step) {
         printf("  eval %.3f", m->eval_match);
@@ -249,7 +250,8 @@ static enum dyt_status write_step(struct dyti_manager *m,
     put(&w, "tokens_per_second/rollout",
         rollout > 0.0 ? (double)s->sampled / rollout : NAN);
     put(&w, "tokens_per_second/train",
-        metric(metrics, "rows") / metric(metrics, "time/train"));
+        dyti_metric_value(metrics, "rows") /
+            dyti_metric_value(metrics, "time/train"));
     put(&w, "prompts/overlong", (double)m->overlong_prompts);
     put(&w, "resampled_batches", (double)s->resampled);
     for (uint32_t i = 0; i < s->report.metric_count; i++) {

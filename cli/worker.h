@@ -13,8 +13,6 @@
 #include "format/hf_config.h"
 #include "wire/wire.h"
 
-#define DYTI_MAX_WORLD 64u /* ranks that one manager starts on one host */
-
 /* What the manager gives on the command line. */
 struct dyti_worker_args {
     uint32_t rank, world_size;
@@ -23,8 +21,8 @@ struct dyti_worker_args {
     int life_fd;    /* read end of the manager's pipe */
     int control_fd; /* control segment */
     enum dyti_page_kind control_pages;
-    int segment_fd[DYTI_MAX_WORLD];
-    enum dyti_page_kind segment_pages[DYTI_MAX_WORLD];
+    int segment_fd[DYTI_RANKS_MAX];
+    enum dyti_page_kind segment_pages[DYTI_RANKS_MAX];
 };
 
 struct dyti_worker {

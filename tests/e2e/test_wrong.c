@@ -112,8 +112,12 @@ static void every_wrong_setting_is_one_line(void **state)
 static void what_only_several_settings_say(void **state)
 {
     static const struct {
-        const char *set[3], *says;
+        const char *set[8], *says;
     } row[] = {
+        {{"ranks=65", "phase.rollout.layout.tp=1", "phase.rollout.layout.dp=65",
+          "phase.train.layout.pp=1", "phase.train.layout.dp=65",
+          "algorithm.prompts_per_step=65", "phase.train.batch.mini_batch=65"},
+         "at most 64"},
         {{"algorithm.kl.coef=0.1", "reference.model=\"/nowhere\""}, "/nowhere"},
         {{"data.max_prompt_tokens=60",
           "phase.train.batch.micro_batch_tokens=66"},
