@@ -22,19 +22,26 @@
         DYTI_ROPE_DEFAULT, theta, 1, 0, 0, 0                                   \
     }
 
+/* No experts, plain attention. */
+#define DENSE                                                                  \
+    {0},                                                                       \
+    {                                                                          \
+        0                                                                      \
+    }
+
 static const struct dyti_model_preset presets[] = {
     {"tiny",
      "Llama, 97,280 parameters, 43 characters: the quickstart's model",
      {DYTI_LLAMA, 43, 64, 2, 4, 4, 16, 160, 64, 1e-6, 0.08, ROPE(10000), true,
-      false, false, DYTI_F32}},
+      false, false, DYTI_F32, DENSE}},
     {"small",
      "Llama, 1.4 million parameters, 43 characters, grouped KV heads",
      {DYTI_LLAMA, 43, 192, 4, 6, 2, 32, 512, 256, 1e-6, 0.04, ROPE(10000), true,
-      false, false, DYTI_F32}},
+      false, false, DYTI_F32, DENSE}},
     {"test-gqa",
      "Llama with 9 query and 3 KV heads: nothing divides evenly",
      {DYTI_LLAMA, 50, 48, 3, 9, 3, 8, 100, 64, 1e-5, 0.08, ROPE(10000), true,
-      false, false, DYTI_F32}},
+      false, false, DYTI_F32, DENSE}},
     {"test-llama3",
      "Llama with banded rope, head not tied",
      {DYTI_LLAMA,
@@ -52,19 +59,20 @@ static const struct dyti_model_preset presets[] = {
       false,
       false,
       false,
-      DYTI_F32}},
+      DYTI_F32,
+      DENSE}},
     {"test-mistral",
      "Mistral, head not tied",
      {DYTI_MISTRAL, 50, 48, 3, 6, 2, 8, 100, 64, 1e-5, 0.08, ROPE(1000000),
-      false, false, false, DYTI_F32}},
+      false, false, false, DYTI_F32, DENSE}},
     {"test-qwen2",
      "Qwen2: bias on q, k and v, head not tied",
      {DYTI_QWEN2, 51, 48, 3, 6, 3, 8, 100, 64, 1e-6, 0.08, ROPE(1000000), false,
-      true, false, DYTI_F32}},
+      true, false, DYTI_F32, DENSE}},
     {"test-qwen3",
      "Qwen3: norms on q and k, heads wider than hidden, tied",
      {DYTI_QWEN3, 53, 40, 3, 5, 1, 16, 72, 64, 1e-6, 0.08, ROPE(1000000), true,
-      false, true, DYTI_F32}},
+      false, true, DYTI_F32, DENSE}},
 };
 #define PRESET_COUNT (sizeof(presets) / sizeof(presets[0]))
 

@@ -20,8 +20,8 @@ const char *dyti_dtype_name(enum dyti_dtype dtype)
 
 const char *dyti_kind_name(enum dyti_kind kind)
 {
-    static const char *const name[DYTI_KIND_COUNT] = {"param", "grad", "master",
-                                                      "exp_avg", "exp_avg_sq"};
+    static const char *const name[DYTI_KIND_COUNT] = {
+        "param", "grad", "master", "exp_avg", "exp_avg_sq", "extra"};
 
     return kind < DYTI_KIND_COUNT ? name[kind] : "?";
 }

@@ -19,6 +19,7 @@ enum dyti_kind {
     DYTI_MASTER,     /* f32, what the optimizer updates */
     DYTI_EXP_AVG,    /* f32, first moment */
     DYTI_EXP_AVG_SQ, /* f32, second moment */
+    DYTI_EXTRA,      /* state without a parameter's shape; dtype per tensor */
     DYTI_KIND_COUNT
 };
 
@@ -26,7 +27,8 @@ enum dyti_kind {
 uint32_t dyti_dtype_bytes(enum dyti_dtype dtype);
 /* "f32", "bf16", … static; "?" outside the table. */
 const char *dyti_dtype_name(enum dyti_dtype dtype);
-/* "param", "grad", "master", "exp_avg", "exp_avg_sq". */
+/* "param", "grad", "master", "exp_avg", "exp_avg_sq",
+ * "extra". */
 const char *dyti_kind_name(enum dyti_kind kind);
 
 #endif /* DYTI_BASE_DTYPE_H */

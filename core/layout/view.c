@@ -137,7 +137,8 @@ static enum dyt_status list_kind(struct lister *l)
     struct dyti_native_walk walk;
     bool cut = is_cut_by_zero(l->kind);
 
-    if (l->layout->desc.residency[l->kind] != DYTI_HELD) {
+    if (l->layout->desc.residency[l->kind] != DYTI_HELD ||
+        (l->layout->model->kinds >> l->kind & 1u) == 0) {
         return DYT_OK;
     }
     l->lo = cut ? view->zero_lo : 0;

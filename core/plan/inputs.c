@@ -13,7 +13,8 @@ static bool is_as_wide(enum dyti_dtype from, enum dyti_dtype to)
 
 static bool holds(const struct dyti_layout *layout, enum dyti_kind kind)
 {
-    return layout->desc.residency[kind] == DYTI_HELD;
+    return layout->desc.residency[kind] == DYTI_HELD &&
+           (layout->model->kinds >> kind & 1u) != 0;
 }
 
 static void add_want(struct dyti_plan_inputs *inputs, enum dyti_kind kind,

@@ -14,6 +14,13 @@ enum dyti_family {
     DYTI_MISTRAL,
     DYTI_QWEN2, /* bias on q, k, v */
     DYTI_QWEN3, /* RMSNorm on each head of q and k */
+    /* From here on described, laid out and planned, but not run by nn: */
+    DYTI_QWEN3_MOE,
+    DYTI_MIXTRAL,
+    DYTI_DEEPSEEK_V2, /* MLA, shared and routed experts */
+    DYTI_DEEPSEEK_V3, /* … and a bias of the router, MTP layers not counted */
+    DYTI_GPT2,        /* GPT-2 and GPT-3 style: learned positions, fused QKV,
+                         LayerNorm with bias, weights stored [in, out] */
     DYTI_FAMILY_COUNT
 };
 
@@ -29,6 +36,24 @@ struct dyti_rope {
     double factor;              /* LINEAR, LLAMA3 */
     double low_freq, high_freq; /* LLAMA3: low/high_freq_factor */
     int64_t original_max;       /* LLAMA3: original_max_position_embeddings */
+};
+
+/* Mixture of experts; count 0: the model has none. */
+struct dyti_moe {
+    int64_t count;       /* E routed experts of a layer */
+    int64_t per_token;   /* of them used by a token */
+    int64_t ffn;         /* rows of gate and of up of one routed expert */
+    int64_t shared_ffn;  /* of all shared experts together; 0 = none */
+    int64_t first_layer; /* layers before it are dense */
+    int64_t layer_step;  /* of the rest every such one is MoE; 1 = all */
+    bool router_bias;    /* e_score_correction_bias, f32 */
+};
+
+/* Multi-head latent attention; kv_lora 0: plain attention. */
+struct dyti_mla {
+    int64_t q_lora;                    /* 0: q is projected directly */
+    int64_t kv_lora;                   /* rank of the latent of k and v */
+    int64_t rope_dim, nope_dim, v_dim; /* of one head */
 };
 
 struct dyti_arch {
@@ -48,7 +73,16 @@ struct dyti_arch {
     bool qkv_bias;         /* bias on q, k, v */
     bool qk_norm;          /* RMSNorm over head_dim of q and k, before rope */
     enum dyti_dtype dtype; /* of the file */
+    struct dyti_moe moe;
+    struct dyti_mla mla;
 };
+
+static inline bool dyti_arch_is_moe_layer(const struct dyti_arch *arch,
+                                          int64_t layer)
+{
+    return arch->moe.count > 0 && layer >= arch->moe.first_layer &&
+           (layer - arch->moe.first_layer) % arch->moe.layer_step == 0;
+}
 
 const char *dyti_family_name(enum dyti_family family); /* "llama", … */
 

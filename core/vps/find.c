@@ -78,7 +78,8 @@ uint32_t dyti_model_find_name(const struct dyti_model *model, const char *name)
         }
     }
     for (int s = 0; s < DYTI_SLOT_COUNT; s++) {
-        if (dyti_slot_rule[s].layered == layered &&
+        if (dyti_slot_rule[s].suffix != NULL &&
+            dyti_slot_rule[s].layered == layered &&
             strcmp(dyti_slot_rule[s].suffix, name) == 0) {
             /* A tied model has no tensor of the head's name. */
             return dyti_slot_present(&model->arch, (enum dyti_slot)s)

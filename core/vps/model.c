@@ -13,8 +13,9 @@
 
 const char *dyti_family_name(enum dyti_family family)
 {
-    static const char *const name[DYTI_FAMILY_COUNT] = {"llama", "mistral",
-                                                        "qwen2", "qwen3"};
+    static const char *const name[DYTI_FAMILY_COUNT] = {
+        "llama",   "mistral",     "qwen2",       "qwen3", "qwen3_moe",
+        "mixtral", "deepseek_v2", "deepseek_v3", "gpt2"};
 
     return family < DYTI_FAMILY_COUNT ? name[family] : "?";
 }
@@ -143,6 +144,13 @@ static void fill_tensor(const struct dyti_arch *arch, enum dyti_slot slot,
     t->segment_count = 1;
     t->segment[0].hi = t->shape[t->cut_axis];
     t->segment[0].cut = rule->cut;
+    t->segment[0].unit =
+        rule->cut == DYTI_CUT_Q_HEADS || rule->cut == DYTI_CUT_KV_HEADS
+            ? arch->head_dim
+            : 1;
+    t->expert = -1;
+    t->kinds = (1u << DYTI_EXTRA) - 1u;
+    t->dtype = arch->dtype;
     t->on_first = rule->on_first;
     t->on_last = rule->on_last || both_homes;
     t->grad_partial = rule->grad_partial || both_homes;
@@ -253,6 +261,9 @@ enum dyt_status dyti_model_build(const struct dyti_arch *arch,
     st = check_total(model);
     if (st != DYT_OK) {
         goto out;
+    }
+    for (uint32_t i = 0; i < model->tensor_count; i++) {
+        model->kinds |= model->tensor[i].kinds;
     }
     model->fingerprint =
         fingerprint_catalogue(model, fingerprint_arch(&model->arch));

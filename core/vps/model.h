@@ -18,11 +18,12 @@
 
 /* How tensor parallelism cuts one segment of a tensor. */
 enum dyti_cut {
-    DYTI_CUT_NONE,     /* every TP rank holds all of it */
-    DYTI_CUT_VOCAB,    /* vocabulary rows, as evenly as possible */
-    DYTI_CUT_Q_HEADS,  /* whole query heads (head_dim elements each) */
-    DYTI_CUT_KV_HEADS, /* the KV heads that the rank's query heads read */
-    DYTI_CUT_FFN       /* FFN rows or columns, as evenly as possible */
+    DYTI_CUT_NONE,      /* every TP rank holds all of it */
+    DYTI_CUT_VOCAB,     /* vocabulary rows, as evenly as possible */
+    DYTI_CUT_Q_HEADS,   /* whole query heads (head_dim elements each) */
+    DYTI_CUT_KV_HEADS,  /* the KV heads that the rank's query heads read */
+    DYTI_CUT_FFN,       /* FFN rows or columns, as evenly as possible */
+    DYTI_CUT_EXPERT_FFN /* likewise of a routed expert, by expert-TP */
 };
 
 /* What a tensor is for: nn finds its weights by (layer, slot). */
@@ -44,6 +45,35 @@ enum dyti_slot {
     DYTI_SLOT_DOWN,
     DYTI_SLOT_FINAL_NORM,
     DYTI_SLOT_HEAD,
+    /* mixture of experts */
+    DYTI_SLOT_ROUTER,      /* [E, h] */
+    DYTI_SLOT_ROUTER_BIAS, /* [E], f32, no gradient */
+    DYTI_SLOT_EXPERT_GATE, /* one tensor per expert, as in the files */
+    DYTI_SLOT_EXPERT_UP,
+    DYTI_SLOT_EXPERT_DOWN,
+    DYTI_SLOT_SHARED_GATE,
+    DYTI_SLOT_SHARED_UP,
+    DYTI_SLOT_SHARED_DOWN,
+    /* multi-head latent attention */
+    DYTI_SLOT_Q_A, /* [q_lora, h] */
+    DYTI_SLOT_Q_A_NORM,
+    DYTI_SLOT_Q_B,  /* [H * (nope + rope), q_lora] */
+    DYTI_SLOT_KV_A, /* kv_a_proj_with_mqa [kv_lora + rope, h] */
+    DYTI_SLOT_KV_A_NORM,
+    DYTI_SLOT_KV_B, /* [H * (nope + v), kv_lora] */
+    /* GPT-2 */
+    DYTI_SLOT_POSITION,        /* wpe */
+    DYTI_SLOT_INPUT_NORM_BIAS, /* ln_1.bias */
+    DYTI_SLOT_QKV,             /* c_attn.weight [h, 3h]: three segments */
+    DYTI_SLOT_QKV_BIAS,
+    DYTI_SLOT_O_BIAS,
+    DYTI_SLOT_POST_NORM_BIAS, /* ln_2.bias */
+    DYTI_SLOT_FC,             /* c_fc [h, F] */
+    DYTI_SLOT_FC_BIAS,
+    DYTI_SLOT_PROJ, /* mlp.c_proj [F, h] */
+    DYTI_SLOT_PROJ_BIAS,
+    DYTI_SLOT_FINAL_NORM_BIAS,
+    DYTI_SLOT_EXTRA, /* state that has no parameter's shape */
     DYTI_SLOT_COUNT
 };
 
@@ -54,6 +84,22 @@ enum dyti_slot {
 struct dyti_segment {
     int64_t lo, hi; /* elements of the cut axis */
     enum dyti_cut cut;
+    int64_t unit; /* elements of the cut axis that stay together: head_dim for
+                     heads, 1 for rows; (hi - lo) / unit units */
+};
+
+/* State that has no parameter's shape: scales of quantised blocks, RNG streams,
+ * loss scale, step counters, data cursors.  Who owns it and how it moves: */
+enum dyti_extra_rule {
+    DYTI_EXTRA_NONE,     /* not an extra: a parameter */
+    DYTI_EXTRA_SHARDED,  /* cut and placed like a parameter (scales) */
+    DYTI_EXTRA_EVERY,    /* equal on every rank of the layout (counters, loss
+                            scale): any holder is a source */
+    DYTI_EXTRA_PER_RANK, /* axis 0 has one row per member (RNG streams): row m
+                            belongs to member m; a layout with fewer members
+                            keeps rows m, m + n, m + 2n, … on member m, so
+                            that growing back finds them all */
+    DYTI_EXTRA_OWNER     /* member 0 alone (data cursor) */
 };
 
 struct dyti_tensor {
@@ -61,6 +107,7 @@ struct dyti_tensor {
     uint32_t ndim;
     int64_t shape[DYT_MAX_DIMS]; /* [ndim] */
     int32_t layer;               /* -1: before the layers or after them */
+    int32_t expert;              /* -1: not of one routed expert */
     enum dyti_slot slot;
     uint32_t cut_axis;
     uint32_t segment_count;
@@ -72,12 +119,19 @@ struct dyti_tensor {
      * heads read by two ranks, q/k norms, both homes of a tied tensor), so the
      * parts are summed.  False: replicas compute the same complete gradient. */
     bool grad_partial;
+    /* Which state kinds it has (bits 1 << kind); dtype of DYTI_EXTRA, and of
+     * `param` where it is not the layout's own (router bias: f32). */
+    uint32_t kinds;
+    bool fixed_dtype;
+    enum dyti_dtype dtype;
+    enum dyti_extra_rule extra;
 };
 
 struct dyti_model {
     struct dyti_arch arch;
     struct dyti_tensor *tensor; /* [tensor_count], owned */
     uint32_t tensor_count;
+    uint32_t kinds;       /* union of its tensors' kinds */
     uint64_t fingerprint; /* of arch and catalogue */
 };
 
@@ -89,6 +143,29 @@ struct dyti_model {
 enum dyt_status dyti_model_build(const struct dyti_arch *arch,
                                  struct dyti_model **out_model);
 void dyti_model_destroy(struct dyti_model *model);
+
+/* One extra of a model, for dyti_model_build_with(). */
+struct dyti_extra_desc {
+    const char *name; /* copied; at most 63 bytes */
+    enum dyti_extra_rule rule;
+    enum dyti_dtype dtype;
+    uint32_t ndim;
+    int64_t shape[DYT_MAX_DIMS];
+    /* SHARDED: the tensor it goes with: same layer, expert and homes; its
+     * cut axis is the parameter's, `block` elements of which are one of its
+     * own.  A border inside a block makes both sides hold that element. */
+    const char *of;
+    int64_t block[DYT_MAX_DIMS];
+};
+
+/* As dyti_model_build(), with extras behind the parameters. */
+enum dyt_status dyti_model_build_with(const struct dyti_arch *arch,
+                                      const struct dyti_extra_desc *extra,
+                                      size_t extra_count,
+                                      struct dyti_model **out_model);
+
+/* Whether core/nn runs the family; false: it can be laid out and planned. */
+bool dyti_family_runs(enum dyti_family family);
 
 /* Elements of one tensor / of all (a tied tensor counts once). */
 uint64_t dyti_tensor_elements(const struct dyti_tensor *tensor);

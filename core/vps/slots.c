@@ -43,6 +43,6 @@ bool dyti_slot_present(const struct dyti_arch *arch, enum dyti_slot slot)
     case DYTI_SLOT_HEAD:
         return !arch->tied;
     default:
-        return slot < DYTI_SLOT_COUNT;
+        return slot < DYTI_SLOT_HEAD;
     }
 }

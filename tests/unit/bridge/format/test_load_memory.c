@@ -13,7 +13,8 @@ static const struct dyti_arch arch = {
     DYTI_LLAMA, 8192,  512,   4,
     8,          8,     64,    2048,
     64,         1e-6,  0.02,  {DYTI_ROPE_DEFAULT, 10000, 1, 0, 0, 0},
-    true,       false, false, DYTI_F32};
+    true,       false, false, DYTI_F32,
+    {0},        {0}};
 
 static uint64_t status_bytes(const char *key)
 {

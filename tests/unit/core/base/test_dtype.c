@@ -25,8 +25,8 @@ static void every_dtype_has_a_size_and_a_name_of_its_own(void **state)
 
 static void kinds_are_called_as_in_the_configuration(void **state)
 {
-    static const char *const want[DYTI_KIND_COUNT] = {"param", "grad", "master",
-                                                      "exp_avg", "exp_avg_sq"};
+    static const char *const want[DYTI_KIND_COUNT] = {
+        "param", "grad", "master", "exp_avg", "exp_avg_sq", "extra"};
 
     (void)state;
     for (int i = 0; i < DYTI_KIND_COUNT; i++) {

@@ -253,15 +253,18 @@ static void segments_are_cut_each_by_its_rule(void **state)
         .shape = {30, 5},
         .slot = DYTI_SLOT_Q,
         .segment_count = 3,
-        .segment = {{0, 18, DYTI_CUT_Q_HEADS},
-                    {18, 24, DYTI_CUT_KV_HEADS},
-                    {24, 30, DYTI_CUT_KV_HEADS}},
+        .segment = {{0, 18, DYTI_CUT_Q_HEADS, 2},
+                    {18, 24, DYTI_CUT_KV_HEADS, 2},
+                    {24, 30, DYTI_CUT_KV_HEADS, 2}},
         .on_first = true,
+        .expert = -1,
+        .kinds = (1u << DYTI_EXTRA) - 1u,
     };
     struct dyti_model model = {
         .arch = DYT_ARCH(DYTI_LLAMA, 50, 12, 1, 9, 3, 2, 25, .tied = true),
         .tensor = &fused,
-        .tensor_count = 1};
+        .tensor_count = 1,
+        .kinds = (1u << DYTI_EXTRA) - 1u};
     struct dyti_layout *layout;
 
     (void)state;

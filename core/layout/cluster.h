@@ -1,0 +1,49 @@
+/* The machine that a layout lies on: hosts, and how fast bytes go between
+ * ranks. in: configs/clusters/*.toml (bridge/format), or one host by default
+ * out: plan (which source is near), sched (which links may work together),
+ *      explain (the simulator) */
+#ifndef DYTI_LAYOUT_CLUSTER_H
+#define DYTI_LAYOUT_CLUSTER_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What the bytes between two ranks go through. */
+enum dyti_link_class {
+    DYTI_LINK_SELF, /* same rank: its own memory */
+    DYTI_LINK_HOST, /* same host: NVLink, PCIe or shared memory */
+    DYTI_LINK_NIC,  /* between hosts */
+    DYTI_LINK_CLASS_COUNT
+};
+
+struct dyti_link {
+    double bytes_per_s; /* of one rank, each direction */
+    double latency_s;   /* of one message */
+    double message_s;   /* what posting a message costs its sender */
+    bool half_duplex;   /* both directions share bytes_per_s */
+};
+
+/* Plain value; arrays are borrowed. */
+struct dyti_cluster {
+    const char *name;
+    uint32_t rank_count, host_count;
+    const uint32_t *host; /* [rank_count] */
+    struct dyti_link link[DYTI_LINK_CLASS_COUNT];
+    double host_nic_bytes_per_s; /* all NICs of a host together, each direction;
+                                    0 = ranks of the host * link[NIC] */
+    double core_bytes_per_s;     /* cut through the middle of the fabric, each
+                                    direction; 0 = not oversubscribed */
+    uint64_t rank_memory_bytes;  /* of a rank's device; 0 = not stated */
+};
+
+static inline enum dyti_link_class dyti_cluster_link(
+    const struct dyti_cluster *c, uint32_t a, uint32_t b)
+{
+    return a == b                     ? DYTI_LINK_SELF
+           : c->host[a] == c->host[b] ? DYTI_LINK_HOST
+                                      : DYTI_LINK_NIC;
+}
+
+#endif /* DYTI_LAYOUT_CLUSTER_H */

@@ -1,0 +1,75 @@
+/* How a dialect says who holds what: one table per dialect, one file each
+ * (native.c, hf.c, megatron.c, zero12.c, zero3.c, fsdp2.c, vllm.c).
+ * in: a checked desc   out: views (view.c), patterns (pattern.c) */
+#ifndef DYTI_LAYOUT_DIALECT_H
+#define DYTI_LAYOUT_DIALECT_H
+
+#include "layout/layout.h"
+
+/* Where a dialect puts the shards and buffers of one member and kind: in
+ * storage order, which view.c then sorts by tensor and offset. */
+struct dyti_shard_sink {
+    void *self;
+    enum dyt_status (*shard)(void *self, const struct dyti_shard *shard);
+    /* name is copied; NULL sink->buffer: nobody asks for buffers. */
+    enum dyt_status (*buffer)(void *self,
+                              const struct dyti_view_buffer *buffer);
+};
+
+struct dyti_dialect_ops {
+    const char *name; /* "native", "megatron", … */
+
+    /* What this dialect refuses beyond what all refuse, by name and with the
+     * nearest value that works.  DYT_ERR_LAYOUT, DYT_ERR_UNSUPPORTED. */
+    enum dyt_status (*check)(const struct dyti_layout *layout);
+
+    /* The lowest member whose list of shards of `kind` is equal to that of
+     * `member` (same boxes, same offsets): replicas are listed once. */
+    uint32_t (*representative)(const struct dyti_layout *layout,
+                               uint32_t member, enum dyti_kind kind);
+
+    /* Every shard of one member and kind that is held. *out_region_bytes is
+     * the size of the region, padding included. */
+    enum dyt_status (*emit)(const struct dyti_layout *layout,
+                            const struct dyti_part *part, enum dyti_kind kind,
+                            const struct dyti_shard_sink *sink,
+                            uint64_t *out_region_bytes);
+};
+
+/* By enum dyti_dialect; NULL outside the table and for LIST. */
+const struct dyti_dialect_ops *dyti_dialect_ops(enum dyti_dialect dialect);
+/* DYT_ERR_CONFIG names the nearest dialect. */
+enum dyt_status dyti_dialect_by_name(const char *name,
+                                     enum dyti_dialect *out_dialect);
+
+/* ---- what the dialects share (members.c) --------------------------------- */
+
+/* Coordinates of a member by desc.order, and the native shares of each cut. */
+void dyti_layout_part(const struct dyti_layout *layout, uint32_t member,
+                      struct dyti_part *out_part);
+/* Member of dense coordinates. */
+uint32_t dyti_layout_member(const struct dyti_layout *layout, uint32_t tp,
+                            uint32_t cp, uint32_t dp, uint32_t pp);
+/* Position in the ZeRO group of dense tensors (dp * cp_size + cp). */
+uint32_t dyti_layout_zero_rank(const struct dyti_part *part);
+/* Pipeline stage that holds a layer. */
+uint32_t dyti_layout_stage_of(const struct dyti_layout *layout, int64_t layer);
+bool dyti_layout_holds_layer(const struct dyti_layout *layout,
+                             const struct dyti_part *part, int64_t layer);
+/* Slot of an expert on the member's ep rank, -1 = not there; a redundant copy
+ * on the same rank is the second answer: *out_next, -1 = none. */
+int32_t dyti_layout_expert_slot(const struct dyti_layout *layout,
+                                const struct dyti_part *part, int64_t expert,
+                                int32_t *out_next);
+
+/* A range [lo, hi) of a row-major local tensor as boxes, emitted as shards:
+ * for every dialect that cuts flat buffers.  `local` is the tensor's local
+ * shape, `origin` its first element's global coordinates, `offset` where local
+ * element lo lies in the region. */
+enum dyt_status dyti_emit_flat(const struct dyti_shard_sink *sink,
+                               uint32_t tensor, enum dyti_kind kind,
+                               enum dyti_dtype dtype, uint32_t ndim,
+                               const int64_t *local, const int64_t *origin,
+                               uint64_t lo, uint64_t hi, uint64_t offset);
+
+#endif /* DYTI_LAYOUT_DIALECT_H */
