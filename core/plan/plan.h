@@ -21,7 +21,8 @@
 #include "layout/layout.h"
 
 #define DYTI_PLAN_MAX_SOURCES 2u
-#define DYTI_PLAN_VERSION     1u /* counts in the fingerprint */
+#define DYTI_PLAN_SIBLING     UINT8_MAX /* transfer.source of wave 1 */
+#define DYTI_PLAN_VERSION     1u        /* counts in the fingerprint */
 
 /* All kinds but the gradient: between two updates it holds nothing. */
 #define DYTI_PLAN_KINDS_STATE ((1u << DYTI_KIND_COUNT) - 1u - (1u << DYTI_GRAD))
@@ -56,7 +57,10 @@ struct dyti_transfer {
     uint8_t src_slot, dst_slot;    /* enum dyti_arena_slot */
     uint8_t src_kind, dst_kind;    /* enum dyti_kind */
     uint8_t src_dtype, dst_dtype;  /* enum dyti_dtype */
-    struct dyt_box box;            /* global element coordinates */
+    uint8_t wave;       /* 0; 1: fan-out inside a host, read from the shard that
+                           wave 0 filled on a sibling: source == DYTI_PLAN_SIBLING,
+                           src_slot, src_kind, src_dtype are the destination's */
+    struct dyt_box box; /* global element coordinates */
 };
 
 /* All transfers from one rank to one other (or to itself). */

@@ -14,16 +14,9 @@
 #define DYTI_SCHED_STRATEGY_H
 
 #include "layout/cluster.h"
+#include "plan/flow.h" /* struct dyti_flow */
 
 #include <stddef.h>
-
-/* Traffic of one ordered pair, src != dst. */
-struct dyti_flow {
-    uint32_t src, dst;
-    uint64_t bytes;
-    uint32_t messages; /* transfers: what `per-tensor` sends one by one */
-    uint32_t wave;     /* 0: first; fan-out inside a host comes after */
-};
 
 struct dyti_piece {
     uint32_t src, dst; /* whose stream */
