@@ -1,5 +1,6 @@
 /* The machine that a layout lies on: hosts, and how fast bytes go between
- * ranks. in: configs/clusters/*.toml (bridge/format), or one host by default
+ * ranks.
+ * in: TOML files of configs/clusters (bridge/format), or one host by default
  * out: plan (which source is near), sched (which links may work together),
  *      explain (the simulator) */
 #ifndef DYTI_LAYOUT_CLUSTER_H
