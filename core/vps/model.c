@@ -3,170 +3,243 @@
 
 #include "base/checked.h"
 #include "base/hash.h"
+#include "vps/catalogue.h"
 #include "vps/slots.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define NAME_BYTES 64u
+/* ---- how many ------------------------------------------------------------ */
 
-const char *dyti_family_name(enum dyti_family family)
+static uint64_t moe_layer_count(const struct dyti_arch *arch)
 {
-    static const char *const name[DYTI_FAMILY_COUNT] = {
-        "llama",   "mistral",     "qwen2",       "qwen3", "qwen3_moe",
-        "mixtral", "deepseek_v2", "deepseek_v3", "gpt2"};
+    int64_t rest = arch->layers - arch->moe.first_layer;
 
-    return family < DYTI_FAMILY_COUNT ? name[family] : "?";
-}
-
-/* ---- sizes of the architecture ------------------------------------------ */
-
-static int64_t dim_of(const struct dyti_arch *arch, enum dyti_dim dim)
-{
-    switch (dim) {
-    case DYTI_DIM_VOCAB:
-        return arch->vocab;
-    case DYTI_DIM_HIDDEN:
-        return arch->hidden;
-    case DYTI_DIM_HEAD:
-        return arch->head_dim;
-    case DYTI_DIM_Q:
-        return arch->q_heads * arch->head_dim;
-    case DYTI_DIM_KV:
-        return arch->kv_heads * arch->head_dim;
-    case DYTI_DIM_FFN:
-        return arch->ffn;
-    default:
-        return 1;
+    if (arch->moe.count == 0 || rest <= 0) {
+        return 0;
     }
-}
-
-/* Every size far below 2^31, so that products of two never overflow and their
- * sums over the catalogue are checked once, in check_total. */
-static enum dyt_status check_arch(const struct dyti_arch *arch)
-{
-    const struct {
-        const char *name;
-        int64_t value;
-    } size[] = {
-        {"vocab_size", arch->vocab},
-        {"hidden_size", arch->hidden},
-        {"num_hidden_layers", arch->layers},
-        {"num_attention_heads", arch->q_heads},
-        {"num_key_value_heads", arch->kv_heads},
-        {"head_dim", arch->head_dim},
-        {"intermediate_size", arch->ffn},
-    };
-
-    for (size_t i = 0; i < sizeof(size) / sizeof(size[0]); i++) {
-        if (size[i].value <= 0) {
-            return DYTI_FAIL(DYT_ERR_INVALID,
-                             "%s is %lld: it must be at least 1", size[i].name,
-                             (long long)size[i].value);
-        }
-        if (size[i].value > INT32_MAX / 2) {
-            return DYTI_FAIL(DYT_ERR_OVERFLOW, "%s is %lld: at most %d",
-                             size[i].name, (long long)size[i].value,
-                             INT32_MAX / 2);
-        }
-    }
-    if (arch->q_heads % arch->kv_heads != 0) {
-        return DYTI_FAIL(DYT_ERR_INVALID,
-                         "num_key_value_heads %lld does not divide "
-                         "num_attention_heads %lld",
-                         (long long)arch->kv_heads, (long long)arch->q_heads);
-    }
-    if (arch->q_heads * arch->head_dim > INT32_MAX / 2) {
-        return DYTI_FAIL(DYT_ERR_OVERFLOW,
-                         "%lld heads of %lld elements: at most %d together",
-                         (long long)arch->q_heads, (long long)arch->head_dim,
-                         INT32_MAX / 2);
-    }
-    return DYT_OK;
-}
-
-/* Tensors of one layer / of the whole model. */
-static uint32_t layer_tensors(const struct dyti_arch *arch)
-{
-    uint32_t count = 0;
-
-    for (int slot = 0; slot < DYTI_SLOT_COUNT; slot++) {
-        count += dyti_slot_rule[slot].layered &&
-                 dyti_slot_present(arch, (enum dyti_slot)slot);
-    }
-    return count;
+    return (uint64_t)((rest - 1) / arch->moe.layer_step + 1);
 }
 
 static enum dyt_status count_tensors(const struct dyti_arch *arch,
-                                     uint32_t *out_count)
+                                     size_t extra_count, uint32_t *out_count)
 {
-    uint64_t count =
-        (uint64_t)arch->layers * layer_tensors(arch) + 2 + (arch->tied ? 0 : 1);
+    struct dyti_arch dense = *arch;
+    uint64_t moe = moe_layer_count(arch), count = 0, part;
+    bool over;
 
-    if (count > UINT32_MAX / 2) {
+    dense.moe.count = 0;
+    over = dyti_mul_overflow((uint64_t)arch->layers - moe,
+                             dyti_layer_tensor_count(&dense, 0), &count);
+    over =
+        dyti_mul_overflow(
+            moe, dyti_layer_tensor_count(arch, arch->moe.first_layer), &part) ||
+        over;
+    over = dyti_add_overflow(count, part, &count) || over;
+    over = dyti_add_overflow(count, extra_count, &count) || over;
+    for (int slot = 0; slot < DYTI_SLOT_COUNT; slot++) {
+        count += !dyti_slot_rule(arch, (enum dyti_slot)slot)->layered &&
+                 dyti_slot_present(arch, (enum dyti_slot)slot, -1);
+    }
+    if (over || count > UINT32_MAX / 4) {
         return DYTI_FAIL(DYT_ERR_OVERFLOW,
-                         "num_hidden_layers %lld: the model "
-                         "has %llu tensors",
-                         (long long)arch->layers, (unsigned long long)count);
+                         "num_hidden_layers %lld: the model has more than %u "
+                         "tensors",
+                         (long long)arch->layers, UINT32_MAX / 4);
     }
     *out_count = (uint32_t)count;
     return DYT_OK;
 }
 
-/* ---- the catalogue ------------------------------------------------------ */
+/* ---- the catalogue ------------------------------------------------------- */
 
-static void write_name(char *name, const struct dyti_slot_rule *rule,
-                       int32_t layer)
+/* The place where the next tensor goes. */
+struct filler {
+    struct dyti_model *model;
+    char *name;
+    bool too_long;
+};
+
+static void write_name(struct filler *f, enum dyti_slot slot, int32_t layer,
+                       int32_t expert)
 {
-    if (rule->layered) {
-        (void)snprintf(name, NAME_BYTES, "model.layers.%d.%s", layer,
-                       rule->suffix);
-    } else {
-        (void)snprintf(name, NAME_BYTES, "%s", rule->suffix);
+    const struct dyti_arch *arch = &f->model->arch;
+    const char *suffix = dyti_slot_file_name(arch, slot);
+    const char *hole = expert >= 0 ? strstr(suffix, "%d") : NULL;
+    char head[DYTI_NAME_BYTES] = "";
+    int length;
+
+    if (layer >= 0) {
+        (void)snprintf(head, sizeof(head), "%s%d.", dyti_layer_prefix(arch),
+                       layer);
     }
+    length = hole == NULL
+                 ? snprintf(f->name, DYTI_NAME_BYTES, "%s%s", head, suffix)
+                 : snprintf(f->name, DYTI_NAME_BYTES, "%s%.*s%d%s", head,
+                            (int)(hole - suffix), suffix, expert, hole + 2);
+    f->too_long = f->too_long || length >= (int)DYTI_NAME_BYTES;
 }
 
-static void fill_tensor(const struct dyti_arch *arch, enum dyti_slot slot,
-                        int32_t layer, char *name, struct dyti_tensor *t)
+/* Elements of the cut axis that stay together. */
+static int64_t unit_of(const struct dyti_arch *arch, enum dyti_slot slot,
+                       enum dyti_cut cut)
 {
-    const struct dyti_slot_rule *rule = &dyti_slot_rule[slot];
+    const struct dyti_mla *mla = &arch->mla;
+
+    if (cut != DYTI_CUT_Q_HEADS && cut != DYTI_CUT_KV_HEADS) {
+        return 1;
+    }
+    if (mla->kv_lora == 0) {
+        return arch->head_dim;
+    }
+    return slot == DYTI_SLOT_O      ? mla->v_dim
+           : slot == DYTI_SLOT_KV_B ? mla->nope_dim + mla->v_dim
+                                    : mla->nope_dim + mla->rope_dim;
+}
+
+/* A fused QKV is three segments, anything else one. */
+static void fill_segments(const struct dyti_arch *arch,
+                          const struct dyti_slot_rule *rule,
+                          struct dyti_tensor *t)
+{
+    int64_t q = arch->q_heads * arch->head_dim;
+    int64_t kv = arch->kv_heads * arch->head_dim, d = arch->head_dim;
+
+    if (t->slot == DYTI_SLOT_QKV || t->slot == DYTI_SLOT_QKV_BIAS) {
+        t->segment_count = 3;
+        t->segment[0] = (struct dyti_segment){0, q, DYTI_CUT_Q_HEADS, d};
+        t->segment[1] = (struct dyti_segment){q, q + kv, DYTI_CUT_KV_HEADS, d};
+        t->segment[2] =
+            (struct dyti_segment){q + kv, q + 2 * kv, DYTI_CUT_KV_HEADS, d};
+        return;
+    }
+    t->segment_count = 1;
+    t->segment[0] = (struct dyti_segment){0, t->shape[t->cut_axis], rule->cut,
+                                          unit_of(arch, t->slot, rule->cut)};
+}
+
+static void add_tensor(struct filler *f, enum dyti_slot slot, int32_t layer,
+                       int32_t expert)
+{
+    const struct dyti_arch *arch = &f->model->arch;
+    const struct dyti_slot_rule *rule = dyti_slot_rule(arch, slot);
+    struct dyti_tensor *t = &f->model->tensor[f->model->tensor_count++];
     bool both_homes = arch->tied && slot == DYTI_SLOT_EMBED;
 
-    write_name(name, rule, layer);
-    t->name = name;
+    write_name(f, slot, layer, expert);
+    t->name = f->name;
+    f->name += DYTI_NAME_BYTES;
     t->layer = layer;
+    t->expert = expert;
     t->slot = slot;
     for (uint32_t d = 0; d < 2 && rule->dim[d] != DYTI_DIM_NONE; d++) {
-        t->shape[t->ndim++] = dim_of(arch, rule->dim[d]);
+        t->shape[t->ndim++] = dyti_arch_dim(arch, rule->dim[d]);
     }
     t->cut_axis = rule->cut_axis;
-    t->segment_count = 1;
-    t->segment[0].hi = t->shape[t->cut_axis];
-    t->segment[0].cut = rule->cut;
-    t->segment[0].unit =
-        rule->cut == DYTI_CUT_Q_HEADS || rule->cut == DYTI_CUT_KV_HEADS
-            ? arch->head_dim
-            : 1;
-    t->expert = -1;
-    t->kinds = (1u << DYTI_EXTRA) - 1u;
-    t->dtype = arch->dtype;
+    fill_segments(arch, rule, t);
     t->on_first = rule->on_first;
     t->on_last = rule->on_last || both_homes;
     t->grad_partial = rule->grad_partial || both_homes;
+    t->kinds = (1u << DYTI_EXTRA) - 1u;
+    t->dtype = arch->dtype;
+    t->extra_of = UINT32_MAX;
+    if (slot == DYTI_SLOT_ROUTER_BIAS) {
+        /* set by the load balancer, not by the optimizer */
+        t->kinds = 1u << DYTI_PARAM;
+        t->fixed_dtype = true;
+        t->dtype = DYTI_F32;
+    }
 }
 
-/* Slots [first, end) that the model has, as tensors of one layer. */
-static void fill_run(struct dyti_model *model, int first, int end,
-                     int32_t layer, char **name)
+static void add_layer(struct filler *f, int32_t layer)
 {
-    for (int slot = first; slot < end; slot++) {
-        if (dyti_slot_present(&model->arch, (enum dyti_slot)slot)) {
-            fill_tensor(&model->arch, (enum dyti_slot)slot, layer, *name,
-                        &model->tensor[model->tensor_count++]);
-            *name += NAME_BYTES;
+    const struct dyti_arch *arch = &f->model->arch;
+    size_t count, i = 0;
+    const enum dyti_slot *order = dyti_layer_order(&count);
+
+    while (i < count) {
+        size_t end = i + 1;
+
+        if (!dyti_slot_present(arch, order[i], layer)) {
+            i++;
+            continue;
+        }
+        if (!dyti_slot_rule(arch, order[i])->per_expert) {
+            add_tensor(f, order[i++], layer, -1);
+            continue;
+        }
+        while (end < count && dyti_slot_rule(arch, order[end])->per_expert) {
+            end++;
+        }
+        for (int32_t e = 0; e < arch->moe.count; e++) {
+            for (size_t s = i; s < end; s++) {
+                add_tensor(f, order[s], layer, e);
+            }
+        }
+        i = end;
+    }
+}
+
+static enum dyt_status fill_parameters(struct filler *f)
+{
+    static const enum dyti_slot before[] = {DYTI_SLOT_EMBED,
+                                            DYTI_SLOT_POSITION};
+    static const enum dyti_slot after[] = {
+        DYTI_SLOT_FINAL_NORM, DYTI_SLOT_FINAL_NORM_BIAS, DYTI_SLOT_HEAD};
+    struct dyti_model *model = f->model;
+
+    for (size_t i = 0; i < sizeof(before) / sizeof(before[0]); i++) {
+        if (dyti_slot_present(&model->arch, before[i], -1)) {
+            add_tensor(f, before[i], -1, -1);
         }
     }
+    for (int32_t layer = 0; layer < model->arch.layers; layer++) {
+        model->layer_first[layer] = model->tensor_count;
+        add_layer(f, layer);
+    }
+    model->layer_first[model->arch.layers] = model->tensor_count;
+    for (size_t i = 0; i < sizeof(after) / sizeof(after[0]); i++) {
+        if (dyti_slot_present(&model->arch, after[i], -1)) {
+            add_tensor(f, after[i], -1, -1);
+        }
+    }
+    model->parameter_count = model->tensor_count;
+    if (f->too_long) {
+        return DYTI_FAIL(DYT_ERR_OVERFLOW,
+                         "a tensor's name is longer than %u bytes",
+                         DYTI_NAME_BYTES - 1);
+    }
+    for (uint32_t i = 0; i < model->parameter_count; i++) {
+        enum dyt_status st = dyti_names_add(model, i);
+
+        if (st != DYT_OK) {
+            return st;
+        }
+    }
+    return DYT_OK;
+}
+
+static enum dyt_status fill_extras(struct filler *f,
+                                   const struct dyti_extra_desc *extra,
+                                   size_t extra_count)
+{
+    struct dyti_model *model = f->model;
+
+    for (size_t i = 0; i < extra_count; i++) {
+        enum dyt_status st = dyti_extra_fill(
+            model, &extra[i], f->name, &model->tensor[model->tensor_count]);
+
+        if (st != DYT_OK) {
+            return st;
+        }
+        f->name += DYTI_NAME_BYTES;
+        st = dyti_names_add(model, model->tensor_count++);
+        if (st != DYT_OK) {
+            return st;
+        }
+    }
+    return DYT_OK;
 }
 
 static enum dyt_status check_total(const struct dyti_model *model)
@@ -187,14 +260,38 @@ static enum dyt_status check_total(const struct dyti_model *model)
     return DYT_OK;
 }
 
+/* ---- fingerprint --------------------------------------------------------- */
+
 /* Field by field: padding bytes of the struct must not count. */
 static uint64_t fingerprint_arch(const struct dyti_arch *a)
 {
-    const int64_t whole[] = {a->family,   a->vocab,     a->hidden,
-                             a->layers,   a->q_heads,   a->kv_heads,
-                             a->head_dim, a->ffn,       a->max_positions,
-                             a->tied,     a->qkv_bias,  a->qk_norm,
-                             a->dtype,    a->rope.kind, a->rope.original_max};
+    const int64_t whole[] = {a->family,
+                             a->vocab,
+                             a->hidden,
+                             a->layers,
+                             a->q_heads,
+                             a->kv_heads,
+                             a->head_dim,
+                             a->ffn,
+                             a->max_positions,
+                             a->tied,
+                             a->qkv_bias,
+                             a->qk_norm,
+                             a->dtype,
+                             a->rope.kind,
+                             a->rope.original_max,
+                             a->moe.count,
+                             a->moe.per_token,
+                             a->moe.ffn,
+                             a->moe.shared_ffn,
+                             a->moe.first_layer,
+                             a->moe.layer_step,
+                             a->moe.router_bias,
+                             a->mla.q_lora,
+                             a->mla.kv_lora,
+                             a->mla.rope_dim,
+                             a->mla.nope_dim,
+                             a->mla.v_dim};
     const double real[] = {a->rms_eps,     a->init_std,      a->rope.theta,
                            a->rope.factor, a->rope.low_freq, a->rope.high_freq};
     uint64_t state = DYTI_FINGERPRINT_SEED;
@@ -218,6 +315,7 @@ static uint64_t fingerprint_catalogue(const struct dyti_model *model,
         const struct dyti_tensor *t = &model->tensor[i];
 
         state = dyti_fingerprint_text(state, t->name);
+        state = dyti_fingerprint_u64(state, (uint64_t)t->extra << 8 | t->dtype);
         for (uint32_t d = 0; d < t->ndim; d++) {
             state = dyti_fingerprint_u64(state, (uint64_t)t->shape[d]);
         }
@@ -225,44 +323,53 @@ static uint64_t fingerprint_catalogue(const struct dyti_model *model,
     return state;
 }
 
-enum dyt_status dyti_model_build(const struct dyti_arch *arch,
-                                 struct dyti_model **out_model)
-{
-    struct dyti_model *model = NULL;
-    uint32_t count = 0;
-    char *name;
-    enum dyt_status st = check_arch(arch);
+/* ---- the whole ----------------------------------------------------------- */
 
-    if (st == DYT_OK) {
-        st = count_tensors(arch, &count);
-    }
-    if (st != DYT_OK) {
-        DYTI_NOTE("describing a %s model", dyti_family_name(arch->family));
-        return st;
-    }
-    model = calloc(1, sizeof(*model));
-    /* The names lie behind the tensors, in the same block. */
+static enum dyt_status allocate(const struct dyti_arch *arch, uint32_t count,
+                                struct dyti_model **out_model)
+{
+    struct dyti_model *model = calloc(1, sizeof(*model));
+
+    *out_model = model;
     if (model != NULL) {
-        model->tensor = calloc(count, sizeof(*model->tensor) + NAME_BYTES);
+        /* The names lie behind the tensors, in the same block. */
+        model->tensor = calloc(count, sizeof(*model->tensor) + DYTI_NAME_BYTES);
+        model->layer_first =
+            calloc((size_t)arch->layers + 1, sizeof(*model->layer_first));
     }
-    if (model == NULL || model->tensor == NULL) {
-        st = DYTI_FAIL(DYT_ERR_NOMEM, "a catalogue of %u tensors", count);
-        goto out;
+    if (model == NULL || model->tensor == NULL || model->layer_first == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "a catalogue of %u tensors", count);
     }
     model->arch = *arch;
-    name = (char *)(model->tensor + count);
-    fill_run(model, DYTI_SLOT_EMBED, DYTI_SLOT_EMBED + 1, -1, &name);
-    for (int32_t layer = 0; layer < arch->layers; layer++) {
-        fill_run(model, DYTI_SLOT_EMBED + 1, DYTI_SLOT_FINAL_NORM, layer,
-                 &name);
-    }
-    fill_run(model, DYTI_SLOT_FINAL_NORM, DYTI_SLOT_COUNT, -1, &name);
-    dyti_assert(model->tensor_count == count);
-    st = check_total(model);
+    return DYT_OK;
+}
+
+enum dyt_status dyti_model_build_with(const struct dyti_arch *arch,
+                                      const struct dyti_extra_desc *extra,
+                                      size_t extra_count,
+                                      struct dyti_model **out_model)
+{
+    struct dyti_model *model = NULL;
+    struct filler f = {0};
+    uint32_t count = 0;
+    enum dyt_status st = dyti_arch_check(arch);
+
+    st = st != DYT_OK ? st : count_tensors(arch, extra_count, &count);
+    st = st != DYT_OK ? st : allocate(arch, count, &model);
     if (st != DYT_OK) {
         goto out;
     }
-    for (uint32_t i = 0; i < model->tensor_count; i++) {
+    f.model = model;
+    f.name = (char *)(model->tensor + count);
+    st = dyti_names_init(model, count);
+    st = st != DYT_OK ? st : fill_parameters(&f);
+    st = st != DYT_OK ? st : fill_extras(&f, extra, extra_count);
+    st = st != DYT_OK ? st : check_total(model);
+    if (st != DYT_OK) {
+        goto out;
+    }
+    dyti_assert(model->tensor_count == count);
+    for (uint32_t i = 0; i < count; i++) {
         model->kinds |= model->tensor[i].kinds;
     }
     model->fingerprint =
@@ -270,14 +377,25 @@ enum dyt_status dyti_model_build(const struct dyti_arch *arch,
     *out_model = model;
     model = NULL;
 out:
+    if (st != DYT_OK) {
+        DYTI_NOTE("describing a %s model", dyti_family_name(arch->family));
+    }
     dyti_model_destroy(model);
     return st;
+}
+
+enum dyt_status dyti_model_build(const struct dyti_arch *arch,
+                                 struct dyti_model **out_model)
+{
+    return dyti_model_build_with(arch, NULL, 0, out_model);
 }
 
 void dyti_model_destroy(struct dyti_model *model)
 {
     if (model != NULL) {
         free(model->tensor);
+        free(model->layer_first);
+        free(model->by_name);
         free(model);
     }
 }
@@ -296,7 +414,7 @@ uint64_t dyti_model_elements(const struct dyti_model *model)
 {
     uint64_t sum = 0;
 
-    for (uint32_t i = 0; i < model->tensor_count; i++) {
+    for (uint32_t i = 0; i < model->parameter_count; i++) {
         sum += dyti_tensor_elements(&model->tensor[i]);
     }
     return sum;

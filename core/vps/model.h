@@ -4,7 +4,8 @@
  * A model is the catalogue of a family's tensors, in one fixed order that is
  * also their order in memory: embed; per layer input_norm, q, k, v, [q_bias,
  * k_bias, v_bias], [q_norm, k_norm], o, post_norm, gate, up, down; final norm;
- * [head].  Names are those of the Hugging Face files.  Nothing is allocated for
+ * [head]; extras.  slots.c has the order for experts, MLA and GPT-2.  Names are
+ * those of the Hugging Face files.  Nothing is allocated for
  * the weights, so a model of any size can be described.
  */
 #ifndef DYTI_VPS_MODEL_H
@@ -125,14 +126,23 @@ struct dyti_tensor {
     bool fixed_dtype;
     enum dyti_dtype dtype;
     enum dyti_extra_rule extra;
+    uint32_t extra_of;           /* SHARDED: the parameter it goes with; its
+                                    segments are that parameter's … */
+    int64_t block[DYT_MAX_DIMS]; /* … and so many elements of it make one */
 };
 
 struct dyti_model {
     struct dyti_arch arch;
     struct dyti_tensor *tensor; /* [tensor_count], owned */
     uint32_t tensor_count;
-    uint32_t kinds;       /* union of its tensors' kinds */
-    uint64_t fingerprint; /* of arch and catalogue */
+    uint32_t kinds;           /* union of its tensors' kinds */
+    uint32_t parameter_count; /* of tensor_count; extras come after them */
+    /* For the look-ups, owned: first tensor of each layer, and names by hash.
+     */
+    uint32_t *layer_first; /* [layers + 1] */
+    uint32_t *by_name; /* [by_name_size] open addressing, UINT32_MAX = free */
+    uint32_t by_name_size; /* a power of two */
+    uint64_t fingerprint;  /* of arch and catalogue */
 };
 
 /**
@@ -164,8 +174,9 @@ enum dyt_status dyti_model_build_with(const struct dyti_arch *arch,
                                       size_t extra_count,
                                       struct dyti_model **out_model);
 
-/* Whether core/nn runs the family; false: it can be laid out and planned. */
-bool dyti_family_runs(enum dyti_family family);
+/* Whether core/nn runs the model; DYT_ERR_UNSUPPORTED: it can be laid out and
+ * planned only, the text names the family and what run needs. */
+enum dyt_status dyti_arch_check_runs(const struct dyti_arch *arch);
 
 /* Elements of one tensor / of all (a tied tensor counts once). */
 uint64_t dyti_tensor_elements(const struct dyti_tensor *tensor);
@@ -175,7 +186,10 @@ uint64_t dyti_model_elements(const struct dyti_model *model);
  * DYTI_SLOT_HEAD of a tied model is the embedding. O(1). */
 uint32_t dyti_model_find(const struct dyti_model *model, int32_t layer,
                          enum dyti_slot slot);
-/* By name (O(log n)); UINT32_MAX if there is none. */
+/* One routed expert's tensor of a layer, likewise. */
+uint32_t dyti_model_find_expert(const struct dyti_model *model, int32_t layer,
+                                int32_t expert, enum dyti_slot slot);
+/* By name, O(1); UINT32_MAX if there is none. */
 uint32_t dyti_model_find_name(const struct dyti_model *model, const char *name);
 
 #endif /* DYTI_VPS_MODEL_H */

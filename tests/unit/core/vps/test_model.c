@@ -29,6 +29,14 @@ static void totals_match_published_models(void **state)
         {"Mistral-7B-v0.1", DYT_ARCH(DYTI_MISTRAL, 32000, 4096, 32, 32, 8, 128, 14336, .tied = false), 7241732096},
         {"Qwen2.5-0.5B", DYT_ARCH(DYTI_QWEN2, 151936, 896, 24, 14, 2, 64, 4864, .tied = true, .qkv_bias = true), 494032768},
         {"Qwen2.5-7B", DYT_ARCH(DYTI_QWEN2, 152064, 3584, 28, 28, 4, 128, 18944, .tied = false, .qkv_bias = true), 7615616512},
+        {"Qwen3-30B-A3B", DYT_ARCH_QWEN3_30B, 30532122624},
+        {"Qwen3-235B-A22B", DYT_ARCH_QWEN3_235B, 235093634560},
+        {"Mixtral-8x7B", DYT_ARCH_MIXTRAL_8X7B, 46702792704},
+        {"DeepSeek-V2-Lite", DYT_ARCH_DEEPSEEK_V2_LITE, 15706484224},
+        {"DeepSeek-V2", DYT_ARCH_DEEPSEEK_V2, 235741434880},
+        {"DeepSeek-V3", DYT_ARCH_DEEPSEEK_V3, 671026419200},
+        {"GPT-2", DYT_ARCH_GPT2(768, 12, 12), 124439808},
+        {"GPT-2 XL", DYT_ARCH_GPT2(1600, 48, 25), 1557611200},
         {"Qwen3-0.6B", DYT_ARCH(DYTI_QWEN3, 151936, 1024, 28, 16, 8, 128, 3072, .tied = true, .qk_norm = true), 596049920},
         /* clang-format on */
     };
@@ -83,8 +91,9 @@ static void catalogue_has_the_stated_order(void **state)
 static void lookups_find_each_tensor_and_nothing_else(void **state)
 {
     static const struct dyti_arch arch[] = {
-        DYT_ARCH_TINY_9_3, DYT_ARCH_TINY_8_2, DYT_ARCH_TINY_QWEN2,
-        DYT_ARCH_TINY_QWEN3};
+        DYT_ARCH_TINY_9_3,   DYT_ARCH_TINY_8_2,        DYT_ARCH_TINY_QWEN2,
+        DYT_ARCH_TINY_QWEN3, DYT_ARCH_TINY_MOE,        DYT_ARCH_TINY_MIXTRAL,
+        DYT_ARCH_TINY_MLA,   DYT_ARCH_TINY_MLA_DIRECT, DYT_ARCH_TINY_GPT2};
     static const char *const none[] = {
         "",
         "model.layers.",
@@ -106,7 +115,10 @@ static void lookups_find_each_tensor_and_nothing_else(void **state)
         for (uint32_t i = 0; i < model->tensor_count; i++) {
             const struct dyti_tensor *t = &model->tensor[i];
 
-            assert_int_equal(i, dyti_model_find(model, t->layer, t->slot));
+            assert_int_equal(
+                i, t->expert >= 0 ? dyti_model_find_expert(model, t->layer,
+                                                           t->expert, t->slot)
+                                  : dyti_model_find(model, t->layer, t->slot));
             assert_int_equal(i, dyti_model_find_name(model, t->name));
         }
         for (size_t i = 0; i < DYT_TEST_COUNT(none); i++) {
@@ -125,6 +137,122 @@ static void lookups_find_each_tensor_and_nothing_else(void **state)
                          dyti_model_find(model, -1, DYTI_SLOT_INPUT_NORM));
         dyti_model_destroy(model);
     }
+}
+
+/* Layers before the first MoE layer are dense, experts lie together. */
+static void experts_have_their_place(void **state)
+{
+    static const struct dyti_arch arch = DYT_ARCH_TINY_MLA;
+    struct dyti_model *model = build(&arch);
+    uint32_t gate = dyti_model_find_expert(model, 2, 3, DYTI_SLOT_EXPERT_GATE);
+    const struct dyti_tensor *t = &model->tensor[gate];
+
+    (void)state;
+    assert_string_equal("model.layers.2.mlp.experts.3.gate_proj.weight",
+                        t->name);
+    assert_int_equal(3, t->expert);
+    assert_int_equal(12, t->shape[0]);
+    assert_int_equal(DYTI_SLOT_EXPERT_UP, t[1].slot);
+    assert_int_equal(DYTI_SLOT_EXPERT_GATE, t[3].slot);
+    assert_int_equal(4, t[3].expert);
+    assert_int_equal(UINT32_MAX,
+                     dyti_model_find_expert(model, 0, 3, DYTI_SLOT_EXPERT_UP));
+    assert_int_equal(UINT32_MAX,
+                     dyti_model_find_expert(model, 2, 5, DYTI_SLOT_EXPERT_UP));
+    assert_int_equal(UINT32_MAX,
+                     dyti_model_find(model, 2, DYTI_SLOT_EXPERT_UP));
+    assert_true(dyti_model_find(model, 0, DYTI_SLOT_GATE) != UINT32_MAX);
+    assert_int_equal(UINT32_MAX, dyti_model_find(model, 1, DYTI_SLOT_GATE));
+    t = &model->tensor[dyti_model_find(model, 1, DYTI_SLOT_ROUTER_BIAS)];
+    assert_true(t->fixed_dtype && t->dtype == DYTI_F32);
+    assert_int_equal(1u << DYTI_PARAM, t->kinds);
+    t = &model->tensor[dyti_model_find(model, 1, DYTI_SLOT_KV_B)];
+    assert_int_equal(9, t->segment[0].unit);
+    assert_int_equal(72, t->shape[0]);
+    dyti_model_destroy(model);
+}
+
+static void extras_say_how_they_move(void **state)
+{
+    static const struct dyti_arch arch = DYT_ARCH_TINY_8_2;
+    static const struct dyti_extra_desc good[] = {
+        {.name = "model.layers.1.mlp.down_proj.weight_scale_inv",
+         .rule = DYTI_EXTRA_SHARDED,
+         .dtype = DYTI_F32,
+         .ndim = 2,
+         .shape = {2, 3},
+         .of = "model.layers.1.mlp.down_proj.weight",
+         .block = {8, 10}},
+        {.name = "rng",
+         .rule = DYTI_EXTRA_PER_RANK,
+         .dtype = DYTI_I64,
+         .ndim = 2,
+         .shape = {8, 4}},
+        {.name = "step",
+         .rule = DYTI_EXTRA_EVERY,
+         .dtype = DYTI_I64,
+         .ndim = 1,
+         .shape = {1}},
+        {.name = "cursor",
+         .rule = DYTI_EXTRA_OWNER,
+         .dtype = DYTI_I64,
+         .ndim = 1,
+         .shape = {2}},
+    };
+    static const struct {
+        struct dyti_extra_desc extra;
+        const char *says;
+    } bad[] = {
+        {{.name = ""}, "without a name"},
+        {{.name = "x", .ndim = 0}, "dimensions"},
+        {{.name = "x", .ndim = 1, .shape = {0}}, "at least 1"},
+        {{.name = "x", .ndim = 1, .shape = {1}}, "how it moves"},
+        {{.name = "x", .rule = DYTI_EXTRA_SHARDED, .ndim = 1, .shape = {1}},
+         "no such tensor"},
+        {{.name = "x",
+          .rule = DYTI_EXTRA_SHARDED,
+          .ndim = 2,
+          .shape = {2, 2},
+          .of = "model.layers.1.mlp.down_proj.weight",
+          .block = {8, 10}},
+         "blocks"},
+        {{.name = "lm_head.weight",
+          .rule = DYTI_EXTRA_EVERY,
+          .ndim = 1,
+          .shape = {1}},
+         "two tensors"},
+    };
+    struct dyti_model *model = NULL;
+    uint32_t scale;
+
+    (void)state;
+    assert_ok(dyti_model_build_with(&arch, good, DYT_TEST_COUNT(good), &model));
+    assert_int_equal(model->parameter_count + 4, model->tensor_count);
+    assert_int_equal((1u << DYTI_KIND_COUNT) - 1u, model->kinds);
+    scale = dyti_model_find_name(model, good[0].name);
+    assert_int_equal(1, model->tensor[scale].layer);
+    assert_string_equal(good[0].of,
+                        model->tensor[model->tensor[scale].extra_of].name);
+    assert_int_equal(1, model->tensor[scale].cut_axis);
+    dyti_model_destroy(model);
+    for (size_t i = 0; i < DYT_TEST_COUNT(bad); i++) {
+        model = NULL;
+        assert_status(DYT_ERR_INVALID,
+                      dyti_model_build_with(&arch, &bad[i].extra, 1, &model));
+        assert_error_has(bad[i].says);
+        assert_null(model);
+    }
+}
+
+static void families_that_do_not_run_are_named(void **state)
+{
+    static const struct dyti_arch yes = DYT_ARCH_TINY_QWEN3,
+                                  no = DYT_ARCH_TINY_MOE;
+
+    (void)state;
+    assert_ok(dyti_arch_check_runs(&yes));
+    assert_status(DYT_ERR_UNSUPPORTED, dyti_arch_check_runs(&no));
+    assert_error_has("qwen3_moe");
 }
 
 static void fingerprint_tells_architectures_apart(void **state)
@@ -176,6 +304,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(totals_match_published_models),
     cmocka_unit_test(catalogue_has_the_stated_order),
     cmocka_unit_test(lookups_find_each_tensor_and_nothing_else),
+    cmocka_unit_test(experts_have_their_place),
+    cmocka_unit_test(extras_say_how_they_move),
+    cmocka_unit_test(families_that_do_not_run_are_named),
     cmocka_unit_test(fingerprint_tells_architectures_apart),
     cmocka_unit_test(impossible_sizes_are_refused_by_name),
 };
