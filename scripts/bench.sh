@@ -1,11 +1,16 @@
 #!/usr/bin/env bash
-# Runs the opponents' programs and our benchmarks, one at a time. Leaves one JSON
-# record a line in build/bench.jsonl and prints them as a table; logs and what
-# the opponents printed lie in build/bench/.
+# Runs our benchmarks beside the opponents' own programs. Leaves one JSON record
+# a line in build/bench.jsonl and prints them as a table; logs lie in
+# build/bench/.
 #
-# usage: bench.sh [--no-opponents] [--quick] [OPPONENT...]
-#   OPPONENT  torch (torch, transformers, TRL), llamacpp, vllm; default: all
-#   --quick   does it run at all? tiny settings, nobody else
+# usage: bench.sh [--no-opponents] [--quick] [--keep] [--only NAME]...
+#                 [OPPONENT...] [-- OPTION...]
+#   OPPONENT     torch (torch, transformers, TRL), llamacpp, vllm; default: all
+#   --only NAME  gemm, kernels, switch, reshard, rollout, train, grpo_step,
+#                learn_sort, learn_sum, or install (the opponents, nothing else)
+#   --keep       add to the records of earlier calls; newer ones replace them
+#   --quick      does it run at all? tiny settings, nobody else
+#   OPTION       for each program: --case fp32/8, --rounds 5, …
 #
 # Opponents live in virtual environments in the cache; what cannot be installed
 # or run is left out with its reason. Exit status 1: one of ours failed.
@@ -18,18 +23,29 @@ out=build/bench
 opponents=()
 use_opponents=yes
 quick=()
-for word in "$@"; do
-  case $word in
+only=()
+keep=no
+while [ $# -gt 0 ]; do
+  case $1 in
     --no-opponents) use_opponents=no ;;
     --quick) quick=(--quick) use_opponents=no ;;
+    --keep) keep=yes ;;
+    --only) only+=("${2:?bench: --only NAME}") && shift ;;
     --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" | sed '/^set/d'; exit 0 ;;
-    torch | llamacpp | vllm) opponents+=("$word") ;;
-    *) echo "bench: unknown word $word (see --help)" >&2; exit 2 ;;
+    --) shift && break ;;
+    torch | llamacpp | vllm) opponents+=("$1") ;;
+    *) echo "bench: unknown word $1 (see --help)" >&2; exit 2 ;;
   esac
+  shift
 done
+options=("$@") # of the programs
 [ ${#opponents[@]} -gt 0 ] || opponents=(torch llamacpp vllm)
-rm -rf "$out" build/bench.jsonl
+[ "$keep" = yes ] || rm -rf "$out" build/bench.jsonl
 mkdir -p "$out/opponents" "$out/logs" "$cache/venv"
+
+wanted() { # NAME: is it to run?
+  [ ${#only[@]} -eq 0 ] || [[ " ${only[*]} " == *" $1 "* ]]
+}
 
 # ---- huge pages -------------------------------------------------------------
 
@@ -82,48 +98,8 @@ install_llamacpp() {
 
 install_vllm() { bench/opponents/vllm.sh "$1"; }
 
-# The environment of an opponent, made when it is not there yet.
-environment() { # NAME
-  local venv=$cache/venv/bench-$1
-  if [ ! -e "$venv/complete" ]; then
-    echo "bench: installing the opponent $1 (log: $out/logs/install-$1.log)"
-    rm -rf "$venv"
-    if ! { python3 -m venv "$venv" && "install_$1" "$venv"; } \
-        >"$out/logs/install-$1.log" 2>&1; then
-      echo "bench: $1 is left out, it cannot be installed:" \
-        "$(grep -v '^$' "$out/logs/install-$1.log" | tail -1)"
-      return 1
-    fi
-    touch "$venv/complete"
-  fi
-}
-
-opponent() { # NAME PROGRAM ARGUMENTS...
-  local venv=$cache/venv/bench-$1 label
-  shift
-  label="$1 $(printf '%s ' "${@:2}" | sed "s|$model||g")"
-  echo "bench: $label"
-  if ! PYTHONPATH="${site:-}" timeout 1800 "$venv/bin/python" \
-      "bench/opponents/$1.py" --model "$model" "${@:2}" \
-      2>"$out/logs/$1.log" | tee -a "$out/opponents/$1.jsonl"; then
-    echo "bench: $1 is left out, it failed: $(tail -1 "$out/logs/$1.log")"
-  fi
-}
-
-run_torch() {
-  opponent torch train_torch
-  opponent torch rollout_transformers --dtype float32
-  opponent torch rollout_transformers --dtype bfloat16
-  opponent torch learn_sort_torch
-  opponent torch learn_sum_torch
-  echo "bench: reshard_torch"
-  OMP_NUM_THREADS=1 timeout 900 "$cache/venv/bench-torch/bin/torchrun" \
-    --nproc-per-node 4 bench/opponents/reshard_torch.py --model "$model" \
-    2>"$out/logs/reshard_torch.log" | tee "$out/opponents/reshard_torch.jsonl" ||
-    echo "bench: reshard_torch failed: $(tail -1 "$out/logs/reshard_torch.log")"
-}
-
-run_llamacpp() {
+# llama.cpp reads GGUF: the values of the model in the cache, not quantised.
+widen() {
   local dtype
   mkdir -p "$cache/models/gguf"
   for dtype in float32 bfloat16; do
@@ -131,42 +107,67 @@ run_llamacpp() {
       "$cache/venv/bench-llamacpp/bin/python" bench/opponents/gguf_widen.py \
         "$dtype" "$cache/models/gguf/smollm2-$dtype.gguf"
     fi
-    opponent llamacpp rollout_llamacpp --dtype "$dtype" \
-      --gguf "$cache/models/gguf/smollm2-$dtype.gguf"
   done
 }
 
-run_vllm() {
-  site=$cache/venv/bench-vllm/stub # metadata under the name that vLLM looks for
-  opponent vllm rollout_vllm --dtype float32
-  opponent vllm rollout_vllm --dtype bfloat16
-  site=""
+# The environment of an opponent, made when it is not there yet.
+environment() { # NAME
+  local venv=$cache/venv/bench-$1 log=$out/logs/install-$1.log
+  if [ ! -e "$venv/complete" ]; then
+    echo "bench: installing the opponent $1 (log: $log)"
+    rm -rf "$venv"
+    if ! { python3 -m venv "$venv" && "install_$1" "$venv"; } >"$log" 2>&1; then
+      echo "bench: $1 is left out, it cannot be installed:" \
+        "$(grep -v '^$' "$log" | tail -1)"
+      rm -rf "$venv"
+      return 1
+    fi
+    touch "$venv/complete"
+  fi
+  if [ "$1" = llamacpp ] && ! widen >"$log" 2>&1; then
+    echo "bench: $1 is left out, it has no model: $(tail -1 "$log")"
+    return 1
+  fi
+}
+
+# torch's ways to move a model between layouts: no case of ours is like it, so
+# its figures stand below the table.
+reshard() {
+  echo "bench: reshard_torch"
+  OMP_NUM_THREADS=1 timeout 900 "$cache/venv/bench-torch/bin/torchrun" \
+    --nproc-per-node 4 bench/opponents/reshard_torch.py --model "$model" \
+    2>"$out/logs/reshard_torch.log" >"$out/opponents/reshard_torch.jsonl" ||
+    echo "bench: reshard_torch is left out, it failed:" \
+      "$(grep -v '^$' "$out/logs/reshard_torch.log" | tail -1)"
 }
 
 # ---- ours -------------------------------------------------------------------
 
 failed=""
 
-ours() { # NAME SECONDS OPPONENTS: that program, with its figures in ours.jsonl
+ours() { # NAME SECONDS: that program, with its figures in ours.jsonl
   local program=build/rel/bench/$1
+  wanted "$1" || return 0
   if [ ! -x "$program" ]; then
     echo "bench: $1 is left out: it is not built"
     return
   fi
   echo "bench: $1"
   if ! timeout "$2" "$program" --json "$out/ours.jsonl" "${model_option[@]}" \
-      --opponents "$3" "${quick[@]}" 2>"$out/logs/$1.log"; then
+      "${against[@]}" "${quick[@]}" "${options[@]}" 2>"$out/logs/$1.log"; then
     echo "bench: $1 failed: $(tail -1 "$out/logs/$1.log")"
     failed="$failed $1"
   fi
 }
 
-jobs() { # NAME...: whole jobs that learn
-  echo "bench: $*"
-  if ! timeout 1800 python3 bench/run_jobs.py build/rel/bin/dynatrain \
-      "$out/ours.jsonl" "$@" 2>"$out/logs/jobs.log"; then
-    echo "bench: $* failed: $(tail -1 "$out/logs/jobs.log")"
-    failed="$failed $*"
+learn() { # NAME: a whole job that learns
+  wanted "$1" || return 0
+  echo "bench: $1"
+  if ! timeout 7200 python3 bench/run_jobs.py "${torch_option[@]}" \
+      "${options[@]}" build/rel/bin/dynatrain "$out/ours.jsonl" "$1" \
+      2>"$out/logs/$1.log"; then
+    echo "bench: $1 failed: $(tail -1 "$out/logs/$1.log")"
+    failed="$failed $1"
   fi
 }
 
@@ -183,36 +184,45 @@ fi
 model_option=()
 [ -z "$model" ] || model_option=(--model "$model")
 
-trl=$out/opponents # its program is run by bench/grpo_step, turn by turn
+# Names of those that are there, as the programs call them.
+players=""
+torch_option=()
+against=()
 if [ -z "$model" ]; then
   echo "bench: no SmolLM2 here: its jobs and all opponents are left out"
 elif [ "$use_opponents" = yes ]; then
   for name in "${opponents[@]}"; do
-    if environment "$name"; then
-      [ "$name" != torch ] || trl=bench/opponents
-      "run_$name" || echo "bench: $name is left out, it failed"
-    fi
+    environment "$name" || continue
+    case $name in
+      torch)
+        players=$players,torch,transformers,trl
+        torch_option=(--python "$cache/venv/bench-torch/bin/python"
+          --model "$model")
+        ! wanted reshard || reshard
+        ;;
+      llamacpp) players=$players,llama.cpp ;;
+      vllm) players=$players,vllm ;;
+    esac
   done
+  against=(--opponents bench/opponents --against "${players#,}")
 fi
 for name in gemm kernels; do
-  ours "$name" 1800 "$out/opponents"
+  ours "$name" 1800
 done
-if reserve_pages; then
-  ours switch 1800 "$out/opponents"
+if wanted switch && reserve_pages; then
+  ours switch 1800
   put_pages_back
 else
-  ours switch 1800 "$out/opponents"
+  ours switch 1800
 fi
-for name in rollout train; do
-  ours "$name" 1800 "$out/opponents"
-done
-if [ -n "$model" ]; then
-  ours grpo_step 7200 "$trl"
-fi
+ours rollout 7200
+ours train 3600
+[ -z "$model" ] || ours grpo_step 7200
 if [ ${#quick[@]} -eq 0 ]; then
-  jobs learn_sort
-  [ -z "$model" ] || jobs learn_sum
+  learn learn_sort
+  [ -z "$model" ] || learn learn_sum
 fi
+[ "${only[*]}" != install ] || exit 0
 python3 bench/report.py "$out/ours.jsonl" "$out/opponents" build/bench.jsonl
 echo "bench: $(wc -l <build/bench.jsonl) records in build/bench.jsonl"
 if [ -n "$failed" ]; then

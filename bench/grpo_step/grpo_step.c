@@ -8,14 +8,18 @@
  *                             DP 2 with ZeRO-1 on four ranks
  *   .../memory                largest process, in the world of one rank
  *
- * Ours is the binary beside this program, on a job that is written here; the
- * opponent is TRL's trainer (grpo_trl.py in the folder --opponents, run by the
- * python of its environment in the cache). Rounds alternate who goes first; a
- * figure is the median over rounds and steps, the first step of a run left out.
+ * Ours is the binary beside this program, on a job that is written here: a turn
+ * is a run of a few steps, the first of which does not count.  The opponent is
+ * TRL's trainer (grpo_trl.py in the folder --opponents), which stays loaded and
+ * makes a step a turn, the first of which does not count either.  The order
+ * alternates; a figure is the median over rounds and steps.
  *
  * --quick: 2 x 2 x 4 with prompts of four letters, one round. */
 #include "grpo_step.h"
 #include "bench.h"
+#include "contest.h"
+#include "program.h"
+#include "rival.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -24,7 +28,7 @@
 #include <unistd.h>
 
 #define ROUNDS 2u
-#define STEPS  3u
+#define STEPS  2u
 #define GOAL   1.5
 
 enum { ONE_RANK, TWO_RANKS, FOUR_RANKS, WORLDS };
@@ -36,26 +40,16 @@ static const struct world worlds[WORLDS] = {
     {"tp4-pp2dp2", 4, 4, 2, 2, 1},
 };
 
-struct figures {
-    struct series ours[WORLDS], theirs;
+/* One of our worlds as a player. */
+struct entry {
+    const char *dynatrain, *model;
+    const struct work *work;
+    const struct world *world;
+    double peak_mb;
+    uint32_t steps;
 };
 
 /* ---- where things are --------------------------------------------------- */
-
-static char *cache_folder(void)
-{
-    const char *own = getenv("DYNATRAIN_CACHE");
-    const char *xdg = getenv("XDG_CACHE_HOME");
-    const char *home = getenv("HOME");
-
-    if (own != NULL && own[0] != '\0') {
-        return text_of("%s", own);
-    }
-    if (xdg != NULL && xdg[0] != '\0') {
-        return text_of("%s/dynatrain", xdg);
-    }
-    return text_of("%s/.cache/dynatrain", home != NULL ? home : "");
-}
 
 /* ../bin/dynatrain beside the folder of this program. */
 static char *find_binary(void)
@@ -74,108 +68,80 @@ static char *find_binary(void)
     return text_of("%s/bin/dynatrain", self);
 }
 
-/* `path`, or NULL where access says no. */
-static char *kept(char *path, int mode)
+static bool is_there(const char *path, int mode)
 {
     if (access(path, mode) == 0) {
-        return path;
+        return true;
     }
-    printf("grpo_step: TRL is left out: there is no %s\n", path);
-    free(path);
-    return NULL;
+    fprintf(stderr, "grpo_step: there is no %s\n", path);
+    return false;
 }
 
-static bool find_paths(const struct bench *bench, struct paths *out)
+static char *find_model(const struct bench *bench)
 {
-    char *cache = cache_folder();
+    char *cache = cache_folder(), *model;
 
-    out->dynatrain = find_binary();
-    out->model = bench->model != NULL
-                     ? text_of("%s", bench->model)
-                     : text_of("%s/models/smollm2-135m-instruct", cache);
-    if (bench->opponents == NULL) {
-        printf("grpo_step: TRL is left out: no --opponents DIR\n");
-    } else {
-        out->script = kept(text_of("%s/grpo_trl.py", bench->opponents), R_OK);
-        out->python =
-            out->script == NULL
-                ? NULL
-                : kept(text_of("%s/venv/bench-torch/bin/python", cache), X_OK);
-    }
+    model = bench->model != NULL
+                ? text_of("%s", bench->model)
+                : text_of("%s/models/smollm2-135m-instruct", cache);
     free(cache);
-    if (access(out->dynatrain, X_OK) != 0 || access(out->model, R_OK) != 0) {
-        fprintf(stderr, "grpo_step: there is no %s\n",
-                access(out->dynatrain, X_OK) != 0 ? out->dynatrain
-                                                  : out->model);
-        return false;
-    }
-    return true;
-}
-
-static void free_paths(struct paths *paths)
-{
-    free(paths->dynatrain);
-    free(paths->model);
-    free(paths->script);
-    free(paths->python);
+    return model;
 }
 
 /* ---- measuring ---------------------------------------------------------- */
 
-static bool run_ours(const struct paths *paths, const struct work *work,
-                     uint32_t steps, struct figures *f)
+static uint32_t our_turn(void *arg, double *out_values, uint32_t most)
 {
-    bool good = true;
+    struct entry *e = arg;
+    struct series s;
+    uint32_t n = 0;
 
-    for (int w = 0; w < WORLDS; w++) {
-        struct series *s = &f->ours[w];
-
-        if (ours_run(paths, work, &worlds[w], steps, s)) {
-            printf("  %s: %.3f s a step (rollout %.3f, switch %.4f, train "
-                   "%.3f, switch %.4f)\n",
-                   worlds[w].name, s->seconds[s->count - 1], s->rollout,
-                   s->to_train, s->train, s->to_rollout);
-        } else {
-            good = false;
-        }
-        (void)fflush(stdout);
+    if (!ours_run(e->dynatrain, e->model, e->work, e->world, e->steps, &s)) {
+        return 0;
     }
+    while (n < s.count && n < most) {
+        out_values[n] = s.seconds[n];
+        n++;
+    }
+    e->peak_mb = s.peak_mb > e->peak_mb ? s.peak_mb : e->peak_mb;
+    printf("  %s: %.3f s a step (rollout %.3f, switch %.4f, train %.3f, switch "
+           "%.4f)\n",
+           e->world->name, s.seconds[n - 1], s.rollout, s.to_train, s.train,
+           s.to_rollout);
+    (void)fflush(stdout);
+    return n;
+}
+
+static bool start_trl(const struct bench *bench, const struct work *work,
+                      const char *model, struct rival *out)
+{
+    static const struct rival_kind kind = {"trl", "grpo_trl.py", "torch"};
+    char *prompts = text_of("%u", work->prompts);
+    char *samples = text_of("%u", work->samples);
+    char *tokens = text_of("%u", work->tokens);
+    char *beta = text_of("%g", work->kl);
+    const char *more[] = {"--model",   model,   "--prompts", prompts,
+                          "--samples", samples, "--tokens",  tokens,
+                          "--beta",    beta,    NULL};
+    bool good = rival_start(bench, &kind, more, out);
+
+    free(beta);
+    free(tokens);
+    free(samples);
+    free(prompts);
     return good;
 }
 
-/* An opponent that fails is missing, and no fault of ours. */
-static void run_theirs(const struct paths *paths, const struct work *work,
-                       struct figures *f)
+static void record(struct bench *bench, const char *name, struct player *player,
+                   double our_peak, double their_peak)
 {
-    if (paths->python == NULL) {
-        return;
-    }
-    if (trl_run(paths, work, &f->theirs)) {
-        printf("  trl: %.3f s a step\n",
-               f->theirs.seconds[f->theirs.count - 1]);
-    } else {
-        printf("grpo_step: TRL is left out of this round: it failed\n");
-    }
-    (void)fflush(stdout);
-}
-
-static double median_or_0(struct series *s)
-{
-    return s->count > 0 ? bench_median(s->seconds, s->count) : 0;
-}
-
-static void record(struct bench *bench, const struct work *work,
-                   struct figures *f)
-{
-    double theirs = median_or_0(&f->theirs), ours[WORLDS];
+    double theirs = contest_median(&player[WORLDS]), ours[WORLDS];
     const char *opponent = theirs > 0 ? "trl" : NULL;
-    char name[64], text[96];
     int best = ONE_RANK;
+    char text[96];
 
-    snprintf(name, sizeof(name), "fp32/%ux%ux%u/kl=%g", work->prompts,
-             work->samples, work->tokens, work->kl);
     for (int w = 0; w < WORLDS; w++) {
-        ours[w] = median_or_0(&f->ours[w]);
+        ours[w] = contest_median(&player[w]);
     }
     if (ours[TWO_RANKS] > 0 &&
         (ours[ONE_RANK] <= 0 || ours[TWO_RANKS] < ours[ONE_RANK])) {
@@ -191,39 +157,51 @@ static void record(struct bench *bench, const struct work *work,
             bench_record(bench, text, ours[w], opponent, theirs, 0, "s");
         }
     }
-    if (ours[ONE_RANK] > 0) {
+    if (our_peak > 0) {
         snprintf(text, sizeof(text), "%s/memory", name);
-        bench_record(bench, text, f->ours[ONE_RANK].peak_mb, opponent,
-                     f->theirs.peak_mb, 0, "MB");
+        bench_record(bench, text, our_peak, opponent, their_peak, 0, "MB");
     }
 }
 
-static bool measure(struct bench *bench, const struct paths *paths,
-                    const struct work *work)
+/* The worlds and TRL in turns.  false: one of ours failed. */
+static bool measure(struct bench *bench, const char *dynatrain,
+                    const char *model, const struct work *work,
+                    const char *name)
 {
-    uint32_t rounds = bench->quick ? 1 : ROUNDS;
-    uint32_t steps = bench_steps(bench, bench->quick ? 2 : STEPS, FIGURES);
-    struct figures figures = {0};
+    uint32_t steps = bench_steps(bench, STEPS, FIGURES);
+    struct player player[WORLDS + 1] = {0};
+    struct entry entry[WORLDS];
+    struct rival trl;
     bool good = true;
 
-    steps = steps < 2 ? 2 : steps; /* the first one does not count */
-    for (uint32_t r = 0; r < rounds && good; r++) {
-        if (r % 2 == 1) {
-            run_theirs(paths, work, &figures);
-        }
-        good = run_ours(paths, work, steps, &figures);
-        if (r % 2 == 0) {
-            run_theirs(paths, work, &figures);
-        }
+    for (int w = 0; w < WORLDS; w++) {
+        entry[w] = (struct entry){.dynatrain = dynatrain,
+                                  .model = model,
+                                  .work = work,
+                                  .world = &worlds[w],
+                                  .steps = steps < 2 ? 2 : steps};
+        player[w] = (struct player){.name = worlds[w].name,
+                                    .turn = our_turn,
+                                    .arg = &entry[w],
+                                    .fresh = true};
     }
-    record(bench, work, &figures);
+    player[WORLDS] =
+        (struct player){.name = "trl", .turn = rival_turn, .arg = &trl};
+    player[WORLDS].out = !start_trl(bench, work, model, &trl);
+    trl.case_name = name;
+    contest(player, WORLDS + 1, bench_rounds(bench, bench->quick ? 1 : ROUNDS));
+    record(bench, name, player, entry[ONE_RANK].peak_mb, trl.peak_mb);
+    rival_stop(&trl);
+    for (int w = 0; w < WORLDS; w++) {
+        good = good && !player[w].out;
+    }
     return good;
 }
 
 int main(int argc, char **argv)
 {
     struct work work = {.prompts = 4, .samples = 8, .tokens = 64};
-    struct paths paths = {0};
+    char *dynatrain, *model, name[64];
     struct bench bench;
     bool good;
 
@@ -234,12 +212,19 @@ int main(int argc, char **argv)
         work = (struct work){
             .prompts = 2, .samples = 2, .tokens = 4, .letters = true};
     }
-    good = find_paths(&bench, &paths);
+    dynatrain = find_binary();
+    model = find_model(&bench);
+    good = is_there(dynatrain, X_OK) && is_there(model, R_OK);
     for (int kl = 0; kl < 2 && good; kl++) {
         work.kl = kl == 0 ? 0 : 0.04;
-        good = measure(&bench, &paths, &work);
+        snprintf(name, sizeof(name), "fp32/%ux%ux%u/kl=%g", work.prompts,
+                 work.samples, work.tokens, work.kl);
+        if (bench_wants(&bench, name)) {
+            good = measure(&bench, dynatrain, model, &work, name);
+        }
     }
-    free_paths(&paths);
+    free(model);
+    free(dynatrain);
     if (!good) {
         (void)bench_close(&bench);
         return 1;

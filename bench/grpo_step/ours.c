@@ -1,6 +1,7 @@
 /* Our step: a job written into a folder of its own, run by the binary, and read
  * back from the metrics that it leaves. */
 #include "grpo_step.h"
+#include "program.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -128,7 +129,6 @@ static void take_line(const json_t *line, struct series *out)
 static bool read_metrics(const char *folder, struct series *out)
 {
     FILE *file = open_in(folder, "runs/" JOB "/metrics.jsonl", "re");
-    uint32_t before = out->count;
     char *line = NULL;
     size_t cap = 0;
 
@@ -143,27 +143,28 @@ static bool read_metrics(const char *folder, struct series *out)
     }
     free(line);
     fclose(file);
-    if (out->count == before) {
+    if (out->count == 0) {
         fprintf(stderr, "grpo_step: a run left no metrics of a second step\n");
     }
-    return out->count > before;
+    return out->count > 0;
 }
 
-bool ours_run(const struct paths *paths, const struct work *work,
+bool ours_run(const char *dynatrain, const char *model, const struct work *work,
               const struct world *world, uint32_t steps, struct series *out)
 {
     char *folder = folder_create();
     char *job, *stdout_path, *stderr_path;
     bool good;
 
+    *out = (struct series){0};
     if (folder == NULL) {
         return false;
     }
     job = text_of("%s/job.toml", folder);
     stdout_path = text_of("%s/stdout", folder);
     stderr_path = text_of("%s/stderr", folder);
-    good = prepare(folder, paths->model, work, world, steps) &&
-           program_run((char *[]){paths->dynatrain, "run", job, NULL},
+    good = prepare(folder, model, work, world, steps) &&
+           program_run((char *[]){(char *)dynatrain, "run", job, NULL},
                        stdout_path, stderr_path) &&
            read_metrics(folder, out);
     free(stderr_path);

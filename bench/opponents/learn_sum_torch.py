@@ -4,6 +4,7 @@ Greedy accuracy on held-out pairs before and after, and the seconds it took."""
 import os
 import random
 import re
+import statistics
 import time
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -67,34 +68,46 @@ class Policy:
 
 def main():
     args = arguments(__doc__, lr=2e-5, seed=1, steps=20, prompts=4, samples=8,
-                     tokens=16)
-    torch.set_num_threads(THREADS)
+                     tokens=16, threads=THREADS, evaluate=1, autocast=0)
+    torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     pairs = [(a, b) for a in range(1, 13) for b in range(1, 13)]
     random.Random(7).shuffle(pairs)
     held_out, train = pairs[:48], pairs[48:]
-    start = time.perf_counter()
     policy = Policy(args.model, args.tokens)
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=args.lr,
                                   betas=(0.9, 0.95), weight_decay=0.0,
                                   fused=True)
-    before, history = policy.accuracy(held_out), []
     draw = random.Random(args.seed)
+    history, seconds, ends = [], [], {}
+    narrow = torch.autocast("cpu", torch.bfloat16, enabled=bool(args.autocast))
+    start = time.perf_counter()
+    if args.evaluate:
+        with narrow:
+            ends["accuracy_before"] = policy.accuracy(held_out)
     for _ in range(args.steps):
+        begin = time.perf_counter()
         chosen = [draw.choice(train) for _ in range(args.prompts)]
         batch = [p for p in chosen for _ in range(args.samples)]
-        ids, out, rewards = policy.answer(batch, True)
-        groups = rewards.view(args.prompts, args.samples)
-        advantage = (groups - groups.mean(1, keepdim=True)).flatten()
-        optimizer.zero_grad()
-        policy.loss(ids, out, advantage).backward()
+        with narrow:
+            ids, out, rewards = policy.answer(batch, True)
+            groups = rewards.view(args.prompts, args.samples)
+            advantage = (groups - groups.mean(1, keepdim=True)).flatten()
+            optimizer.zero_grad()
+            loss = policy.loss(ids, out, advantage)
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
         optimizer.step()
         history.append(rewards.mean().item())
+        seconds.append(time.perf_counter() - begin)
+    if args.evaluate:
+        with narrow:
+            ends["exact_match"] = policy.accuracy(held_out)
     emit("learn_sum", f"{args.steps} steps", "torch",
          [time.perf_counter() - start], "s", seed=args.seed,
-         accuracy_before=before, accuracy_after=policy.accuracy(held_out),
-         reward_first5=sum(history[:5]) / 5, reward_last5=sum(history[-5:]) / 5)
+         step_s=statistics.median(seconds[1:] or seconds),
+         reward_first5=sum(history[:5]) / 5,
+         reward_last5=sum(history[-5:]) / 5, **ends)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ one batch per step, temperature 1, EOS ignored.  --gguf: f32 or bf16 file."""
 import ctypes
 
 import llama_cpp as api
-from common import SEED, THREADS, arguments, emit, prompts, timed
+from common import (SEED, THREADS, arguments, play, prompts, rate,
+                    rollout_cases, sequences_of)
 
 CONTEXT = 256  # tokens per sequence
 
@@ -75,24 +76,33 @@ class Run:
             position = [p + 1 for p in position]
             last = list(range(len(fresh)))
 
+    def close(self):
+        api.llama_free(self.context)
+
 
 def main():
     args = arguments(__doc__, gguf="", dtype="float32", sequences="1,8,32",
                      tokens=64)
-    short = {"float32": "fp32", "bfloat16": "bf16"}[args.dtype]
     api.llama_backend_init()
     api.llama_log_set(quiet, ctypes.c_void_p(0))
     params = api.llama_model_default_params()
     params.n_gpu_layers = 0
     model = api.llama_model_load_from_file(args.gguf.encode(), params)
     assert model, f"cannot load {args.gguf}"
-    for count in map(int, args.sequences.split(",")):
-        run = Run(model, count, short == "fp32")
-        seconds = timed(lambda: run.generate(args.tokens), args.runs)
-        rates = [count * args.tokens / s for s in seconds]
-        emit("rollout", f"{short}/{count}", "llama.cpp", rates, "tokens/s",
-             prompt_tokens=len(run.prompts[0]))
-        api.llama_free(run.context)
+    runs = {}  # the one that is open, by its number of sequences
+
+    def figure(case):
+        count = sequences_of(case)
+        if count not in runs:
+            for run in runs.values():
+                run.close()
+            runs.clear()
+            runs[count] = Run(model, count, args.dtype == "float32")
+        return rate(count * args.tokens,
+                    lambda: runs[count].generate(args.tokens))
+
+    play(args, "rollout", "llama.cpp", "tokens/s", rollout_cases(args),
+         ("llama-cpp-python",), figure)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Tokens per second of transformers' generate: temperature 1, EOS ignored."""
 
 import torch
-from common import SEED, THREADS, arguments, emit, prompts, timed
+from common import (SEED, THREADS, arguments, play, prompts, rate,
+                    rollout_cases, sequences_of)
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 
@@ -13,8 +14,9 @@ def main():
     model = AutoModelForCausalLM.from_pretrained(
         args.model, dtype=getattr(torch, args.dtype),
         attn_implementation="sdpa").eval()
-    short = {"float32": "fp32", "bfloat16": "bf16"}[args.dtype]
-    for count in map(int, args.sequences.split(",")):
+
+    def figure(case):
+        count = sequences_of(case)
         ids = tok(prompts(count), return_tensors="pt")
 
         def generate():
@@ -25,9 +27,10 @@ def main():
                     pad_token_id=tok.pad_token_id)
             assert out.shape[1] == ids.input_ids.shape[1] + args.tokens
 
-        rates = [count * args.tokens / s for s in timed(generate, args.runs)]
-        emit("rollout", f"{short}/{count}", "transformers", rates, "tokens/s",
-             prompt_tokens=int(ids.input_ids.shape[1]))
+        return rate(count * args.tokens, generate)
+
+    play(args, "rollout", "transformers", "tokens/s", rollout_cases(args),
+         ("transformers", "torch"), figure)
 
 
 if __name__ == "__main__":

@@ -1,49 +1,48 @@
 """Tokens per second of a training step in torch: forward, policy loss over the
-whole vocabulary, backward, fused AdamW, 8 sequences of 144 tokens, fp32."""
+whole vocabulary, backward, fused AdamW, 8 sequences of 144 tokens; fp32, or
+with torch's autocast to bf16 (fp32 weights, products in bf16)."""
 
-import statistics
 import time
 
 import torch
-from common import SEED, THREADS, arguments, emit
+from common import SEED, THREADS, arguments, play
 from transformers import AutoModelForCausalLM
 
 SEQUENCES, LENGTH = 8, 144
 
 
-def step(model, optimizer, ids, advantage):
-    """Seconds of forward, backward and update."""
-    marks = [time.perf_counter()]
-    logits = model(ids, use_cache=False).logits[:, :-1]
-    chosen = torch.log_softmax(logits.float(), -1).gather(
-        -1, ids[:, 1:, None])[..., 0]
-    loss = -(torch.exp(chosen - chosen.detach()) * advantage).mean()
-    marks.append(time.perf_counter())
-    loss.backward()
-    marks.append(time.perf_counter())
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    marks.append(time.perf_counter())
-    return [b - a for a, b in zip(marks, marks[1:])]
+class Step:
+    def __init__(self, args):
+        torch.set_num_threads(THREADS)
+        torch.manual_seed(SEED)
+        self.model = AutoModelForCausalLM.from_pretrained(
+            args.model, dtype=torch.float32, attn_implementation="sdpa").train()
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-6,
+                                           fused=True)
+        self.ids = torch.randint(10, 49000, (SEQUENCES, LENGTH))
+        self.advantage = torch.randn(SEQUENCES, 1)
+
+    def seconds(self, autocast):
+        start = time.perf_counter()
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            logits = self.model(self.ids, use_cache=False).logits[:, :-1]
+        chosen = torch.log_softmax(logits.float(), -1).gather(
+            -1, self.ids[:, 1:, None])[..., 0]
+        loss = -(torch.exp(chosen - chosen.detach()) * self.advantage).mean()
+        del logits, chosen
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return time.perf_counter() - start
 
 
 def main():
     args = arguments(__doc__)
-    torch.set_num_threads(THREADS)
-    torch.manual_seed(SEED)
-    model = AutoModelForCausalLM.from_pretrained(
-        args.model, dtype=torch.float32, attn_implementation="sdpa").train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True)
-    ids = torch.randint(10, 49000, (SEQUENCES, LENGTH))
-    advantage = torch.randn(SEQUENCES, 1)
-    step(model, optimizer, ids, advantage)
-    parts = [step(model, optimizer, ids, advantage) for _ in range(args.runs)]
-    forward, backward, update = (statistics.median(p) for p in zip(*parts))
-    rates = [SEQUENCES * LENGTH / sum(p) for p in parts]
-    params = sum(p.numel() for p in model.parameters())
-    emit("train", "fp32/8x144", "torch", rates, "tokens/s",
-         forward_s=forward, backward_s=backward, update_s=update,
-         gflops_6n=6e-9 * params * statistics.median(rates))
+    step = Step(args)
+    play(args, "train", "torch", "tokens/s", ("fp32/8x144", "bf16/8x144"),
+         ("torch", "transformers"),
+         lambda case: SEQUENCES * LENGTH / step.seconds(
+             case.startswith("bf16")))
 
 
 if __name__ == "__main__":

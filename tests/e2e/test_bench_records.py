@@ -92,18 +92,26 @@ def check_opponents(bench, name, model, folder):
 
 FAKE_TRL = """
 import json, sys
-args = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+words = sys.argv[1:]
+assert "--turns" in words, words
+words.remove("--turns")
+args = dict(zip(words[::2], words[1::2]))
 assert args["--prompts"] == "2" and args["--samples"] == "2", args
-assert args["--tokens"] == "4" and args["--runs"] == "1", args
-if args["--beta"] != "0":
-    sys.exit("no step today")
-print(json.dumps({"value": 100.0, "peak_rss_mb": 1000000}))
+assert args["--tokens"] == "4", args
+print("a line that is no record")
+print(json.dumps({"ready": "a fake"}), flush=True)
+for turn, case in enumerate(sys.stdin):
+    assert case == f"fp32/2x2x4/kl={args['--beta']}\\n", case
+    if turn == 1 and args["--beta"] != "0":
+        sys.exit("no step today")
+    print(json.dumps({"value": 100.0 + 900 * (turn == 0),
+                      "peak_rss_mb": 1000000}), flush=True)
 """
 
 
 def check_trl(bench, model, folder):
-    """grpo_step runs TRL's program itself; one that fails is left out, and no
-    fault of ours."""
+    """grpo_step runs TRL's program itself, and its first turn does not count;
+    one that fails is left out, and no fault of ours."""
     programs, cache = folder / "programs", folder / "cache"
     python = cache / "venv/bench-torch/bin/python"
     programs.mkdir()
@@ -114,7 +122,12 @@ def check_trl(bench, model, folder):
     python.parent.mkdir(parents=True)
     python.write_text(f"#!/bin/sh\nexec {sys.executable} \"$@\"\n")
     python.chmod(0o755)
-    found = measure(bench, "grpo_step", model, folder, "--opponents", programs)
+    found = measure(bench, "grpo_step", model, folder, "--opponents", programs,
+                    "--against", "other", "--case", "fp32/2x2x4/kl=0.04")
+    assert len(found) == 5, found
+    assert {r["opponent"] for r in found} == {None}, found
+    found = measure(bench, "grpo_step", model, folder, "--opponents", programs,
+                    "--against", "other,trl")
     without = [r for r in found if "/kl=0.04" in r["case"]]
     beside = [r for r in found if r not in without]
     assert len(without) == len(beside) == 5, found

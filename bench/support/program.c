@@ -1,5 +1,5 @@
 /* Temporary folders, and programs run to their end. */
-#include "grpo_step.h"
+#include "program.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,11 +21,26 @@ char *text_of(const char *format, ...)
 
     va_start(args, format);
     if (vasprintf(&text, format, args) < 0) {
-        fprintf(stderr, "grpo_step: no memory\n");
+        fprintf(stderr, "no memory\n");
         exit(1);
     }
     va_end(args);
     return text;
+}
+
+char *cache_folder(void)
+{
+    const char *own = getenv("DYNATRAIN_CACHE");
+    const char *xdg = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+
+    if (own != NULL && own[0] != '\0') {
+        return text_of("%s", own);
+    }
+    if (xdg != NULL && xdg[0] != '\0') {
+        return text_of("%s/dynatrain", xdg);
+    }
+    return text_of("%s/.cache/dynatrain", home != NULL ? home : "");
 }
 
 char *folder_create(void)
@@ -34,9 +49,9 @@ char *folder_create(void)
     char *folder;
 
     parent = parent != NULL && parent[0] != '\0' ? parent : "/tmp";
-    folder = text_of("%s/dynatrain-grpo_step-XXXXXX", parent);
+    folder = text_of("%s/dynatrain-bench-XXXXXX", parent);
     if (mkdtemp(folder) == NULL) {
-        fprintf(stderr, "grpo_step: cannot make a folder in %s: %s\n", parent,
+        fprintf(stderr, "cannot make a folder in %s: %s\n", parent,
                 strerror(errno));
         free(folder);
         return NULL;
@@ -61,22 +76,20 @@ void folder_remove(char *folder)
     free(folder);
 }
 
-/* What a program that failed said last. */
-static void say_last_line(const char *name, const char *error_path)
+void program_say_last(const char *name, FILE *errors)
 {
-    FILE *file = fopen(error_path, "re");
     char line[512], last[512] = "(nothing on its stderr)";
 
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+    if (errors != NULL) {
+        rewind(errors);
+    }
+    while (errors != NULL && fgets(line, sizeof(line), errors) != NULL) {
         if (line[0] != '\n') {
             memcpy(last, line, sizeof(last));
         }
     }
-    if (file != NULL) {
-        fclose(file);
-    }
     last[strcspn(last, "\n")] = '\0';
-    fprintf(stderr, "grpo_step: %s failed: %s\n", name, last);
+    fprintf(stderr, "%s failed: %s\n", name, last);
 }
 
 static int start(char *const argv[], const char *out_path,
@@ -109,8 +122,7 @@ bool program_run(char *const argv[], const char *out_path,
     int code = 1, error = start(argv, out_path, error_path, &pid);
 
     if (error != 0) {
-        fprintf(stderr, "grpo_step: cannot start %s: %s\n", argv[0],
-                strerror(error));
+        fprintf(stderr, "cannot start %s: %s\n", argv[0], strerror(error));
         return false;
     }
     while (waitpid(pid, &code, 0) < 0) {
@@ -119,7 +131,12 @@ bool program_run(char *const argv[], const char *out_path,
         }
     }
     if (code != 0) {
-        say_last_line(argv[0], error_path);
+        FILE *errors = fopen(error_path, "re");
+
+        program_say_last(argv[0], errors);
+        if (errors != NULL) {
+            fclose(errors);
+        }
     }
     return code == 0;
 }
