@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap build run test bench model asan tsan format clean
+.PHONY: help bootstrap build run test test-full bench model asan tsan format clean
 
 JOBS ?= $(shell nproc)
 # Equal files in two clones are compiled once.
@@ -18,7 +18,7 @@ endif
 
 help: ## Show this list
 	@echo "make TARGET   (as root on Debian or Ubuntu, what is missing gets installed)"
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
 
 bootstrap: ## Install what the build needs; nothing when nothing is missing
 	@scripts/bootstrap.sh
@@ -32,6 +32,9 @@ run: build ## Quickstart: a tiny model learns to sort, 4 ranks, a switch at ever
 
 test: bootstrap ## All tests (with those of the real model once `make model` has run)
 	scripts/test.sh test
+
+test-full: bootstrap ## The same with every round of the property tests
+	DYNATRAIN_TEST_FULL=1 scripts/test.sh test
 
 bench: build ## Every benchmark against its opponent in the same run
 	scripts/bench.sh

@@ -347,19 +347,35 @@ enum dyt_status dyti_child_ask(struct dyti_child *child, const char *line,
 
 /* ---- stop --------------------------------------------------------------- */
 
-/* True once the guard has ended; it stays a zombie, so its number is ours. */
-static bool wait_end(pid_t pid, int ms)
+/* Sleep until the guard has ended, or for `ms`.  Where there is no pidfd (Linux
+ * before 5.3, valgrind) the pipe tells: only the guard's group has its other
+ * end, and the guard is the last to leave. */
+static void await_end(const struct dyti_child *child, int ms)
+{
+    int pidfd = (int)syscall(SYS_pidfd_open, child->pid, 0);
+    struct pollfd end = {.fd = pidfd >= 0 ? pidfd : child->life,
+                         .events = pidfd >= 0 ? POLLIN : 0};
+    int64_t until = dyti_child_now_ns() + (int64_t)ms * 1000000;
+
+    while (poll(&end, 1, left_ms(until)) < 0 && errno == EINTR) {
+    }
+    if (pidfd >= 0) {
+        close(pidfd);
+    } else if (end.revents != 0) {
+        siginfo_t info;
+
+        /* Its pipe is closed: it is on its way out. */
+        while (waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOWAIT) != 0 &&
+               errno == EINTR) {
+        }
+    }
+}
+
+/* True if the guard has ended; it stays a zombie, so its number is ours. */
+static bool has_ended(pid_t pid)
 {
     siginfo_t info = {0};
-    int fd = (int)syscall(SYS_pidfd_open, pid, 0);
 
-    if (fd >= 0) {
-        struct pollfd end = {.fd = fd, .events = POLLIN};
-
-        while (poll(&end, 1, ms) < 0 && errno == EINTR) {
-        }
-        close(fd);
-    }
     return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
            info.si_pid == pid;
 }
@@ -393,7 +409,8 @@ void dyti_child_stop(struct dyti_child *child, int grace_ms, char *how,
         return;
     }
     close_fd(&child->request);
-    ended = wait_end(child->pid, grace_ms);
+    await_end(child, grace_ms);
+    ended = has_ended(child->pid);
     /* The guard is not reaped yet, so the group is still this one: whatever
      * the command has started goes too. */
     kill(-child->pid, SIGKILL);

@@ -33,7 +33,9 @@
 #ifdef DYT_TEST_HOOKS
 #define DYTI_ENV_TEST_MAP(X)                                                   \
     X(FAULT, "DYNATRAIN_FAULT", NULL, "rank=2,at=verified,step=3,how=kill",    \
-      "a fault that a test orders")
+      "a fault that a test orders")                                            \
+    X(TEST_FULL, "DYNATRAIN_TEST_FULL", NULL, "1",                             \
+      "property tests make all their rounds, not only the quick ones")
 #else
 #define DYTI_ENV_TEST_MAP(X)
 #endif

@@ -16,6 +16,7 @@
 /* CMocka wants the four above first. */
 #include <cmocka.h>
 
+#include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
 
@@ -44,6 +45,31 @@
 static inline bool dyt_test_instrumented(void)
 {
     return DYT_TEST_SANITIZED || getenv("DYT_TEST_INSTRUMENTED") != NULL;
+}
+
+/* 1, or more under valgrind: of a test that makes one call after the other
+ * fail, only every so many-th then. */
+static inline long dyt_test_stride(long under_valgrind)
+{
+    return getenv("DYT_TEST_INSTRUMENTED") != NULL ? under_valgrind : 1;
+}
+
+/* Rounds of a property test: `quick` by default, `full` where
+ * DYNATRAIN_TEST_FULL is set (make test-full), a tenth of `quick` under
+ * valgrind, where each costs fifty times as much.  Seeds count from 0, so that
+ * fewer rounds are the first ones. */
+static inline uint64_t dyt_test_rounds(uint64_t quick, uint64_t full)
+{
+#ifdef DYT_TEST_HOOKS
+    if (dyti_env_text(DYTI_ENV_TEST_FULL) != NULL) {
+        return full;
+    }
+#endif
+    (void)full;
+    if (getenv("DYT_TEST_INSTRUMENTED") != NULL) {
+        return quick > 10 ? quick / 10 : 1;
+    }
+    return quick;
 }
 
 #define DYT_TEST_COUNT(array) (sizeof(array) / sizeof((array)[0]))

@@ -77,8 +77,39 @@ static int notes(const char *dir, const char *name)
     return lines;
 }
 
-/* True if all processes that were noted end (they have been killed: this waits
- * for the kernel, not for them). */
+/* True once the process is gone, or a zombie; they have been killed, so this
+ * waits for the kernel, not for them.  valgrind knows no pidfd. */
+static bool ends(pid_t pid)
+{
+    int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    struct pollfd end = {.fd = fd, .events = POLLIN};
+    bool gone = errno == ESRCH;
+
+    if (fd >= 0) {
+        gone = poll(&end, 1, 10000) == 1;
+        close(fd);
+        return gone;
+    }
+    for (int i = 0; !gone && errno == ENOSYS && i < 1000; i++) {
+        char path[64], state = 'Z';
+        FILE *file;
+
+        snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+        file = fopen(path, "r");
+        gone = file == NULL || fscanf(file, "%*d (%*[^)]) %c", &state) != 1 ||
+               state == 'Z';
+        if (file != NULL) {
+            fclose(file);
+        }
+        if (!gone) {
+            poll(NULL, 0, 10);
+            errno = ENOSYS;
+        }
+    }
+    return gone;
+}
+
+/* True if all processes that were noted end. */
 static bool all_gone(const char *dir, const char *name)
 {
     char path[300], *text, *line, *next;
@@ -88,15 +119,8 @@ static bool all_gone(const char *dir, const char *name)
     text = dyt_test_read(path, NULL);
     for (line = text; *line != '\0'; line = next + 1) {
         long pid = strtol(line, &next, 10);
-        int fd = (int)syscall(SYS_pidfd_open, pid, 0);
-        struct pollfd end = {.fd = fd, .events = POLLIN};
 
-        if (fd < 0) {
-            gone = gone && errno == ESRCH;
-            continue;
-        }
-        gone = poll(&end, 1, 10000) == 1 && gone;
-        close(fd);
+        gone = ends((pid_t)pid) && gone;
     }
     free(text);
     return gone;

@@ -286,14 +286,14 @@ static void harmless(const void *bytes, size_t size)
 
 static void mutations_do_no_harm(void **state)
 {
-    enum { EACH = 1500 };
+    uint64_t each = dyt_test_rounds(1500, 50000);
 
     (void)state;
     for (size_t i = 0; i < WIRE_CASE_COUNT; i++) {
         struct dyti_buffer a = {0};
 
         assert_ok(wire_cases[i].encode(&wire_envelope, &a));
-        for (uint64_t n = 0; n < EACH; n++) {
+        for (uint64_t n = 0; n < each; n++) {
             unsigned char *bytes = malloc(a.size_bytes);
             uint64_t changes = 1 + dyti_rng_u64(1, i, n, 0) % 4;
 
@@ -312,8 +312,10 @@ static void mutations_do_no_harm(void **state)
 
 static void random_bytes_do_no_harm(void **state)
 {
+    uint64_t rounds = dyt_test_rounds(5000, 200000);
+
     (void)state;
-    for (uint64_t n = 0; n < 5000; n++) {
+    for (uint64_t n = 0; n < rounds; n++) {
         size_t size = dyti_rng_u64(2, n, 0, 0) % 64;
         unsigned char *bytes = malloc(size > 0 ? size : 1);
 

@@ -196,6 +196,7 @@ static void opened_by_another_world_is_refused(void **state)
 struct race {
     struct dyti_control_page *page;
     _Atomic uint64_t go;
+    uint64_t rounds;
     enum dyti_decision seen[2];
 };
 
@@ -203,7 +204,7 @@ static void *aborts(void *arg)
 {
     struct race *race = arg;
 
-    for (uint64_t epoch = 1; epoch <= 2000; epoch++) {
+    for (uint64_t epoch = 1; epoch <= race->rounds; epoch++) {
         while (atomic_load(&race->go) < epoch) {
         }
         (void)dyti_switch_abort(race->page, &fake, epoch);
@@ -215,12 +216,13 @@ static void *aborts(void *arg)
 
 static void both_sides_see_the_same_decision(void **state)
 {
-    struct race race = {.page = fresh(2)};
+    struct race race = {.page = fresh(2),
+                        .rounds = dyt_test_rounds(2000, 50000)};
     pthread_t thread;
 
     (void)state;
     assert_int_equal(0, pthread_create(&thread, NULL, aborts, &race));
-    for (uint64_t epoch = 1; epoch <= 2000; epoch++) {
+    for (uint64_t epoch = 1; epoch <= race.rounds; epoch++) {
         enum dyti_decision mine;
 
         assert_ok(dyti_switch_begin(race.page, epoch, epoch));
