@@ -67,17 +67,6 @@ static enum dyt_status build_layouts(struct dyti_assembly *a,
 
 /* ---- roles --------------------------------------------------------------- */
 
-static const struct dyti_job_phase *phase_of(const struct dyti_job *job,
-                                             enum dyti_phase_kind kind)
-{
-    for (uint32_t i = 0; i < job->phase_count; i++) {
-        if (job->phase[i].kind == kind) {
-            return &job->phase[i];
-        }
-    }
-    return NULL;
-}
-
 uint32_t dyti_assembly_batch(const struct dyti_job *job)
 {
     return job->algorithm.prompts_per_step * job->algorithm.samples_per_prompt;
@@ -93,7 +82,8 @@ bool dyti_assembly_member(const struct dyti_assembly *a,
 struct dyti_rollout_params dyti_assembly_rollout(const struct dyti_assembly *a,
                                                  uint32_t rank)
 {
-    const struct dyti_job_phase *p = phase_of(a->job, DYTI_PHASE_ROLLOUT);
+    const struct dyti_job_phase *p =
+        dyti_job_phase_of(a->job, DYTI_PHASE_ROLLOUT);
     const struct dyti_layout *layout = a->layout[DYTI_ARENA_ROLLOUT];
     const struct dyti_part *part = &dyti_layout_view(layout, rank)->part;
     uint32_t rows = p->kv.max_batch_tokens;
@@ -138,8 +128,10 @@ static void set_adamw(struct dyti_trainer_config *c,
 
 struct dyti_trainer_config dyti_assembly_trainer(const struct dyti_assembly *a)
 {
-    const struct dyti_job_phase *t = phase_of(a->job, DYTI_PHASE_TRAIN);
-    const struct dyti_job_phase *r = phase_of(a->job, DYTI_PHASE_ROLLOUT);
+    const struct dyti_job_phase *t =
+        dyti_job_phase_of(a->job, DYTI_PHASE_TRAIN);
+    const struct dyti_job_phase *r =
+        dyti_job_phase_of(a->job, DYTI_PHASE_ROLLOUT);
     const struct dyti_algorithm *g = &a->job->algorithm;
     uint64_t per_step = (uint64_t)t->batch.epochs *
                         dyti_assembly_batch(a->job) /
@@ -231,8 +223,10 @@ enum dyt_status dyti_assembly_build(const struct dyti_job *job,
                                     const struct dyti_arch *arch,
                                     struct dyti_assembly *out)
 {
-    const struct dyti_job_phase *rollout = phase_of(job, DYTI_PHASE_ROLLOUT);
-    const struct dyti_job_phase *train = phase_of(job, DYTI_PHASE_TRAIN);
+    const struct dyti_job_phase *rollout =
+        dyti_job_phase_of(job, DYTI_PHASE_ROLLOUT);
+    const struct dyti_job_phase *train =
+        dyti_job_phase_of(job, DYTI_PHASE_TRAIN);
     struct dyti_assembly a = {.job = job, .arch = *arch};
     enum dyt_status st;
 

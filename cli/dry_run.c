@@ -4,7 +4,10 @@
 #include "plan/plan.h"
 #include "sched/sched.h"
 
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 struct direction {
     const char *name, *key;
@@ -149,9 +152,13 @@ enum dyt_status dyti_show_plans_json(const struct dyti_loaded_job *loaded,
 enum dyt_status dyti_dry_run(const struct dyti_loaded_job *loaded, FILE *out)
 {
     const struct dyti_plan_show show = {0};
-    char *text = NULL;
-    enum dyt_status st = dyti_job_text(&loaded->job, &text);
+    char *text = NULL, *here = getcwd(NULL, 0);
+    enum dyt_status st =
+        here != NULL
+            ? dyti_job_text(&loaded->job, here, &text)
+            : DYTI_FAIL(DYT_ERR_IO, "where we are: %s", strerror(errno));
 
+    free(here);
     if (st != DYT_OK) {
         return st;
     }

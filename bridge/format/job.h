@@ -202,14 +202,19 @@ void dyti_job_fini(struct dyti_job *job);
 /* The phase of a kind; NULL if there is none. */
 struct dyti_job_phase *dyti_job_phase(struct dyti_job *job,
                                       enum dyti_phase_kind kind);
+const struct dyti_job_phase *dyti_job_phase_of(const struct dyti_job *job,
+                                               enum dyti_phase_kind kind);
 
 /**
- * The resolved job as one TOML text, every setting written, paths absolute or
- * relative to the working directory as they were resolved: what the manager
- * sends to workers, and what --dry-run prints.
- * dyti_job_read_text(text) gives an equal job.  *out_text is malloc'ed.
+ * The resolved job as one TOML text, every setting written that has an effect.
+ * It is a job file: reading it gives an equal job.  *out_text is malloc'ed.
+ * @param root  NULL: paths stay as they were resolved, absolute or relative to
+ *              the working directory (what the manager sends to workers, read
+ *              with dyti_job_read_text); else put before relative ones, so that
+ *              the text can lie in any folder (what --dry-run prints)
  */
-enum dyt_status dyti_job_text(const struct dyti_job *job, char **out_text);
+enum dyt_status dyti_job_text(const struct dyti_job *job, const char *root,
+                              char **out_text);
 /* Reads what dyti_job_text wrote: no path is resolved again. */
 enum dyt_status dyti_job_read_text(const char *text, size_t text_bytes,
                                    struct dyti_job *out_job);

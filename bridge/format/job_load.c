@@ -146,8 +146,8 @@ void dyti_job_fini(struct dyti_job *job)
     *job = (struct dyti_job){0};
 }
 
-struct dyti_job_phase *dyti_job_phase(struct dyti_job *job,
-                                      enum dyti_phase_kind kind)
+const struct dyti_job_phase *dyti_job_phase_of(const struct dyti_job *job,
+                                               enum dyti_phase_kind kind)
 {
     for (uint32_t i = 0; i < job->phase_count; i++) {
         if (job->phase[i].kind == kind) {
@@ -155,4 +155,12 @@ struct dyti_job_phase *dyti_job_phase(struct dyti_job *job,
         }
     }
     return NULL;
+}
+
+struct dyti_job_phase *dyti_job_phase(struct dyti_job *job,
+                                      enum dyti_phase_kind kind)
+{
+    const struct dyti_job_phase *phase = dyti_job_phase_of(job, kind);
+
+    return phase == NULL ? NULL : &job->phase[phase - job->phase];
 }

@@ -142,10 +142,44 @@ void dyti_option_print(const struct dyti_option *option, const void *base,
     }
 }
 
+/* Rows of [eval] say nothing where nothing is evaluated, and a job that gives
+ * them all the same is refused. */
+static bool says_nothing(enum dyti_option_scope scope,
+                         const struct dyti_option *row, const void *base)
+{
+    const struct dyti_job *job = base;
+
+    return scope == DYTI_SCOPE_JOB && strncmp(row->path, "eval.", 5) == 0 &&
+           strcmp(row->path, "eval.data") != 0 && job->eval.data[0] == '\0';
+}
+
+struct printing {
+    const char *root; /* before relative paths; NULL: nothing */
+    FILE *out;
+};
+
+static void print_value(const struct printing *p,
+                        const struct dyti_option *option, const void *base)
+{
+    const char *path = option->type == DYTI_OPT_PATH
+                           ? *(char *const *)field(option, base)
+                           : NULL;
+    char *full = NULL;
+
+    if (path == NULL || p->root == NULL || path[0] == '\0' || path[0] == '/') {
+        dyti_option_print(option, base, p->out);
+        return;
+    }
+    if (asprintf(&full, "%s/%s", p->root, path) >= 0) {
+        dyti_toml_print_text(full, p->out);
+        free(full);
+    }
+}
+
 /* All rows of a scope that fit `kind`, under [prefix…] headers.  Rows of one
  * table follow each other in the table of settings. */
-static void print_scope(enum dyti_option_scope scope, uint32_t kind,
-                        const char *prefix, const void *base, FILE *out)
+static void print_scope(const struct printing *p, enum dyti_option_scope scope,
+                        uint32_t kind, const char *prefix, const void *base)
 {
     size_t count;
     const struct dyti_option *row = dyti_options(scope, &count);
@@ -155,41 +189,45 @@ static void print_scope(enum dyti_option_scope scope, uint32_t kind,
         size_t bytes = strcspn(row[i].path, ".");
         bool inside = row[i].path[bytes] == '.';
 
-        if (!dyti_option_fits(&row[i], kind)) {
+        if (!dyti_option_fits(&row[i], kind) ||
+            says_nothing(scope, &row[i], base)) {
             continue;
         }
         if (inside && (strlen(table) != bytes ||
                        strncmp(table, row[i].path, bytes) != 0)) {
             snprintf(table, sizeof(table), "%.*s", (int)bytes, row[i].path);
-            fprintf(out, "\n[%s%s]\n", prefix, table);
+            fprintf(p->out, "\n[%s%s]\n", prefix, table);
         }
-        fprintf(out, "%s = ", inside ? row[i].path + bytes + 1 : row[i].path);
-        dyti_option_print(&row[i], base, out);
-        fputc('\n', out);
+        fprintf(p->out,
+                "%s = ", inside ? row[i].path + bytes + 1 : row[i].path);
+        print_value(p, &row[i], base);
+        fputc('\n', p->out);
     }
 }
 
-enum dyt_status dyti_job_text(const struct dyti_job *job, char **out_text)
+enum dyt_status dyti_job_text(const struct dyti_job *job, const char *root,
+                              char **out_text)
 {
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
+    const struct printing p = {root, out};
 
     if (out == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "the text of job %s", job->name);
     }
-    print_scope(DYTI_SCOPE_JOB, 0, "", job, out);
+    print_scope(&p, DYTI_SCOPE_JOB, 0, "", job);
     for (uint32_t i = 0; i < job->phase_count; i++) {
         fputs("\n[[phase]]\nname = ", out);
         dyti_toml_print_text(job->phase[i].name, out);
         fputc('\n', out);
-        print_scope(DYTI_SCOPE_PHASE, job->phase[i].kind, "phase.",
-                    &job->phase[i], out);
+        print_scope(&p, DYTI_SCOPE_PHASE, job->phase[i].kind, "phase.",
+                    &job->phase[i]);
     }
     for (uint32_t i = 0; i < job->reward_count; i++) {
         fputs("\n[[reward.functions]]\n", out);
-        print_scope(DYTI_SCOPE_REWARD, job->reward[i].kind, "", &job->reward[i],
-                    out);
+        print_scope(&p, DYTI_SCOPE_REWARD, job->reward[i].kind, "",
+                    &job->reward[i]);
     }
     if (fclose(out) != 0) {
         free(text);

@@ -2,6 +2,8 @@
 #include "dyt_job.h"
 #include "dyt_test.h"
 
+#include <sys/stat.h>
+
 static void every_command_teaches(void **state)
 {
     static const char *const command[] = {
@@ -58,6 +60,64 @@ static void a_dry_run_allocates_nothing(void **state)
     assert_exit(2, run);
     assert_says("no field \"nothing\"", run);
     dyt_run_fini(&run);
+    dyt_nothing_left();
+}
+
+/* The job that a dry run prints: from its first line to the model's. */
+static char *resolved_job(const char *job, const char *const *sets)
+{
+    struct dyt_job at = {0};
+    char *text;
+    const char *from, *to;
+    struct dyt_run run;
+
+    snprintf(at.file, sizeof(at.file), "%s", job);
+    run = dyt_job_run_list(&at, sets);
+    assert_exit(0, run);
+    from = strstr(run.out, "# the job, resolved\n");
+    to = strstr(run.out, "\nmodel llama: ");
+    assert_true(from != NULL && to != NULL && from < to);
+    text = strndup(from, (size_t)(to - from));
+    dyt_run_fini(&run);
+    return text;
+}
+
+/* Also where nothing is evaluated, and read in another folder. */
+static void what_a_dry_run_prints_is_the_same_job(void **state)
+{
+    struct dyt_job job = dyt_job_new("tiny");
+    char *model = dyt_words("model=%s", job.model);
+    const char *const none[] = {"--dry-run", NULL};
+    const char *const plain[] = {model, "--dry-run", NULL};
+    const char *const short_one[] = {model,
+                                     "phase.rollout.layout.dtype=f32",
+                                     "phase.train.layout.dtype=f32",
+                                     "data.max_prompt_tokens=40",
+                                     "--dry-run",
+                                     NULL};
+    const struct {
+        const char *file;
+        const char *const *sets;
+    } row[] = {{job.file, none},
+               {"configs/quickstart/job.toml", plain},
+               {"configs/smollm2/job.toml", short_one}};
+
+    (void)state;
+    for (size_t i = 0; i < DYT_TEST_COUNT(row); i++) {
+        char *folder = dyt_words("%s/again-%zu", job.dir, i);
+        char *file = dyt_words("%s/job.toml", folder);
+        char *text = resolved_job(row[i].file, row[i].sets), *again;
+
+        assert_int_equal(0, mkdir(folder, 0700));
+        dyt_test_write(file, text, strlen(text));
+        again = resolved_job(file, none);
+        assert_string_equal(text, again);
+        free(text);
+        free(again);
+        free(file);
+        free(folder);
+    }
+    free(model);
     dyt_nothing_left();
 }
 
@@ -249,6 +309,7 @@ static void a_misspelt_variable_is_said(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_command_teaches),
     cmocka_unit_test(a_dry_run_allocates_nothing),
+    cmocka_unit_test(what_a_dry_run_prints_is_the_same_job),
     cmocka_unit_test(a_plan_is_json_if_asked),
     cmocka_unit_test(text_to_ids_and_back),
     cmocka_unit_test(generating_is_repeatable),

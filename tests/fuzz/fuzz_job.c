@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
         return 0;
     }
-    if (dyti_job_text(&job, &text) != DYT_OK ||
+    if (dyti_job_text(&job, NULL, &text) != DYT_OK ||
         dyti_job_read_text(text, strlen(text), &again) != DYT_OK ||
         !dyti_job_equal(&job, &again)) {
         abort();
