@@ -7,6 +7,11 @@
 
 #include <time.h>
 
+int64_t dyti_seconds_ns(double seconds)
+{
+    return seconds < 1e9 ? (int64_t)(seconds * 1e9) : (int64_t)1e18;
+}
+
 int64_t dyti_now_ns(void)
 {
     struct timespec t;

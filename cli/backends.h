@@ -23,5 +23,8 @@ const struct dyti_backends *dyti_backends_host(void);
 
 /* Monotonic time, ns. */
 int64_t dyti_now_ns(void);
+/* Seconds of a deadline, which may be inf, as a time that can be added to now.
+ */
+int64_t dyti_seconds_ns(double seconds);
 
 #endif /* DYTI_CLI_BACKENDS_H */

@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 /* ---- open, close --------------------------------------------------------- */
@@ -27,20 +26,11 @@ static enum dyt_status look_at_signals(void *arg)
 
 static enum dyt_status watch_signals(struct dyti_manager *m)
 {
-    sigset_t set;
+    enum dyt_status st = dyti_signals_open(m->tty, &m->signals);
 
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
     signal(SIGPIPE, SIG_IGN);
-    if (sigprocmask(SIG_BLOCK, &set, NULL) != 0) {
-        return DYTI_FAIL(DYT_ERR_IO, "sigprocmask: %s", strerror(errno));
-    }
-    m->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    m->watch = (struct dyti_reward_watch){m->signal_fd, look_at_signals, m};
-    return m->signal_fd >= 0
-               ? DYT_OK
-               : DYTI_FAIL(DYT_ERR_IO, "signalfd: %s", strerror(errno));
+    m->watch = (struct dyti_reward_watch){m->signals.fd, look_at_signals, m};
+    return st;
 }
 
 static enum dyti_score_kind score_kind(enum dyti_reward_kind kind)
@@ -127,19 +117,20 @@ static enum dyt_status open_inputs(struct dyti_manager *m)
 static void manager_init(struct dyti_manager *m, struct dyti_job *job,
                          struct dyti_assembly *assembly, char *model_dir)
 {
-    *m = (struct dyti_manager){.job = job,
-                               .model_dir = model_dir,
-                               .assembly = *assembly,
-                               .lock_fd = -1,
-                               .life_write = -1,
-                               .signal_fd = -1,
-                               .control_mem = {.handle = -1},
-                               .eval_match = NAN,
-                               .eval_reward = NAN,
-                               .eval_step = UINT64_MAX, /* none yet */
-                               .tty = isatty(STDOUT_FILENO) == 1,
-                               .start_ns = dyti_now_ns(),
-                               .end = "error"};
+    *m = (struct dyti_manager){
+        .job = job,
+        .model_dir = model_dir,
+        .assembly = *assembly,
+        .lock_fd = -1,
+        .life_write = -1,
+        .signals = {.fd = -1, .told_fd = -1, .signal_fd = -1},
+        .control_mem = {.handle = -1},
+        .eval_match = NAN,
+        .eval_reward = NAN,
+        .eval_step = UINT64_MAX, /* none yet */
+        .tty = isatty(STDOUT_FILENO) == 1,
+        .start_ns = dyti_now_ns(),
+        .end = "error"};
     for (uint32_t r = 0; r < DYTI_RANKS_MAX; r++) {
         m->worker[r].pidfd = m->worker[r].segment_fd = -1;
     }
@@ -162,11 +153,10 @@ static void manager_fini(struct dyti_manager *m)
     free(m->switch_seconds.value);
     free(m->refit_seconds.value);
     free(m->eval_exact.value);
+    dyti_score_report_fini(&m->eval_report);
     free(m->folder);
     free(m->job_text);
-    if (m->signal_fd >= 0) {
-        close(m->signal_fd);
-    }
+    dyti_signals_close(&m->signals);
     if (m->lock_fd >= 0) {
         close(m->lock_fd);
     }
@@ -174,18 +164,54 @@ static void manager_fini(struct dyti_manager *m)
 
 /* ---- one step ------------------------------------------------------------ */
 
-/* A rank's memory counts where it is the largest so far. */
-static void merge_memory(struct dyti_msg_metrics *kept,
-                         const struct dyti_msg_metrics *m)
+/* A number that the kept list lacks: of a rank that only generates. */
+static enum dyt_status append_metric(struct dyti_msg_metrics *kept,
+                                     const char *name, double value)
 {
-    for (uint32_t i = 0; i < m->count; i++) {
-        for (uint32_t k = 0; k < kept->count; k++) {
-            if (strncmp(m->name[i], "memory/", 7) == 0 &&
-                strcmp(m->name[i], kept->name[k]) == 0) {
-                kept->value[k] = fmax(kept->value[k], m->value[i]);
-            }
+    size_t count = kept->count + 1u;
+    char **names = realloc(kept->name, count * sizeof(*names));
+    double *values = NULL;
+
+    if (names != NULL) {
+        kept->name = names;
+        values = realloc(kept->value, count * sizeof(*values));
+    }
+    if (values != NULL) {
+        kept->value = values;
+        names[kept->count] = strdup(name);
+    }
+    if (values == NULL || names[kept->count] == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "metric %s", name);
+    }
+    values[kept->count++] = value;
+    return DYT_OK;
+}
+
+/* A rank's memory counts where it is the largest so far; what is resident is
+ * added up. */
+static enum dyt_status merge_memory(struct dyti_msg_metrics *kept,
+                                    const struct dyti_msg_metrics *m)
+{
+    enum dyt_status st = DYT_OK;
+
+    for (uint32_t i = 0; st == DYT_OK && i < m->count; i++) {
+        uint32_t k = 0;
+
+        if (strncmp(m->name[i], "memory/", 7) != 0) {
+            continue;
+        }
+        while (k < kept->count && strcmp(m->name[i], kept->name[k]) != 0) {
+            k++;
+        }
+        if (k == kept->count) {
+            st = append_metric(kept, m->name[i], m->value[i]);
+        } else if (strcmp(m->name[i], "memory/resident_bytes") == 0) {
+            kept->value[k] += m->value[i];
+        } else {
+            kept->value[k] = fmax(kept->value[k], m->value[i]);
         }
     }
+    return st;
 }
 
 /* Metrics are the same on every train rank but for times and memory: those of
@@ -206,9 +232,9 @@ static enum dyt_status on_metrics(void *arg, uint32_t rank,
         *kept = m;
         m = other;
     }
-    merge_memory(kept, &m);
+    st = merge_memory(kept, &m);
     dyti_msg_metrics_fini(&m);
-    return DYT_OK;
+    return st;
 }
 
 static enum dyt_status train(struct dyti_manager *m, struct dyti_scored *scored,
@@ -320,10 +346,11 @@ static enum dyt_status step(struct dyti_manager *m)
 /* ---- the loop ------------------------------------------------------------ */
 
 /* Why the run ends now; NULL: it goes on. */
-static const char *stop_reason(const struct dyti_manager *m)
+static const char *stop_reason(struct dyti_manager *m)
 {
     size_t window = m->job->stop.window;
 
+    m->interrupts = dyti_signals_count(&m->signals);
     if (m->interrupts > 0) {
         return "interrupted";
     }
@@ -408,6 +435,7 @@ static enum dyt_status run(struct dyti_manager *m, bool resume)
         m->step_ns = dyti_now_ns();
         dyti_manager_say_start(m, checkpoint);
         st = dyti_manager_start(m, checkpoint);
+        dyti_signals_under_way(&m->signals);
     }
     free(checkpoint);
     m->seconds_start = (double)(dyti_now_ns() - m->start_ns) * 1e-9;

@@ -14,6 +14,7 @@
 
 #include "cli/assemble.h"
 #include "cli/fault.h"
+#include "cli/signals.h"
 #include "control/control.h"
 #include "exec/control.h"
 #include "format/chat_template.h"
@@ -70,10 +71,9 @@ struct dyti_manager {
     struct dyti_segment_mem control_mem;
     struct dyti_control_page *page;
     int life_write; /* workers end when this end closes */
-    int signal_fd;
-    struct dyti_reward_watch watch; /* of signal_fd */
-    uint32_t interrupts;
-    bool cancelled; /* second Ctrl-C */
+    struct dyti_signals signals;
+    struct dyti_reward_watch watch; /* of signals.fd */
+    uint32_t interrupts;            /* that the run has looked at */
 
     /* The loop. */
     struct dyti_phase phase;
@@ -94,6 +94,8 @@ struct dyti_manager {
     int64_t refit_ns, refit_resume_ns, refit_first_token_ns; /* the last one */
     double gap_max;
     double eval_match, eval_reward; /* of the last evaluation, NAN: none yet */
+    double eval_length;             /* mean, in tokens */
+    struct dyti_score_report eval_report;
     uint64_t eval_step, eval_samples, saved_step;
     double eval_seconds, save_seconds; /* of the last one */
     double seconds_rollout, seconds_score, seconds_switch, seconds_train,
@@ -130,8 +132,8 @@ typedef enum dyt_status (*dyti_answer_fn)(void *arg, uint32_t rank,
                                           const struct dyti_frame *frame);
 /* Wait until every rank has sent one message of `type`; heartbeats go to the
  * progress line.  A death, an error message, a second Ctrl-C or `seconds`
- * without a sign of life from a rank ends it with the reason, and wakes all
- * other ranks. */
+ * without a sign of life from one rank that has not answered, whatever the
+ * others say, ends it with the reason, and wakes all other ranks. */
 enum dyt_status dyti_manager_collect(struct dyti_manager *m,
                                      enum dyti_message type, double seconds,
                                      dyti_answer_fn answer, void *arg);
@@ -141,8 +143,8 @@ enum dyt_status dyti_manager_glance(struct dyti_manager *m, int64_t ms);
 /* Send an encoded message to every rank. */
 enum dyt_status dyti_manager_tell(struct dyti_manager *m, enum dyt_status st,
                                   struct dyti_buffer *buffer);
-/* Read a signal: the first lets the step end, the second is DYT_ERR_CANCELLED.
- */
+/* See what signals there were: the first lets the step end, the second is
+ * DYT_ERR_CANCELLED. */
 enum dyt_status dyti_manager_on_signal(struct dyti_manager *m);
 /* The rank that hangs: all are woken, and it is the one that stays silent.
  * `answered` [ranks] have said what was asked; NULL: none. */
@@ -185,6 +187,11 @@ enum dyt_status dyti_manager_resume(struct dyti_manager *m, char **out_path);
 
 /* ---- manager_report.c ---------------------------------------------------- */
 enum dyt_status dyti_series_add(struct dyti_series *series, double value);
+/* Lengths of the completions of a batch, in tokens. */
+struct dyti_lengths {
+    double mean, min, max, clipped;
+};
+struct dyti_lengths dyti_lengths_of(const struct dyti_batch *batch);
 /* A number of a step's metrics by its name; NAN: not there. */
 double dyti_metric_value(const struct dyti_msg_metrics *metrics,
                          const char *name);

@@ -62,6 +62,10 @@ enum dyt_status dyti_manager_eval(struct dyti_manager *m)
                         : NAN;
     m->eval_step = m->step;
     m->eval_samples = s.report.samples;
+    m->eval_length = dyti_lengths_of(&s.batch).mean;
+    dyti_score_report_fini(&m->eval_report);
+    m->eval_report = s.report;
+    s.report = (struct dyti_score_report){0};
     st = dyti_series_add(&m->eval_exact, m->eval_match);
     dyti_manager_keep_shown(m, &s);
     dyti_scored_fini(&s);

@@ -98,6 +98,7 @@ void dyti_manager_say_start(struct dyti_manager *m, const char *checkpoint)
                (unsigned long long)m->step);
     }
     fflush(stdout);
+    m->last_line_ns = dyti_now_ns();
 }
 
 void dyti_manager_say_progress(struct dyti_manager *m, const char *what,
@@ -106,6 +107,9 @@ void dyti_manager_say_progress(struct dyti_manager *m, const char *what,
     int64_t now = dyti_now_ns();
     int64_t every = m->tty ? 200000000 : 5000000000;
 
+    if (total == 0) {
+        return; /* alive, and that is all */
+    }
     if (now - m->last_line_ns < every) {
         return;
     }
@@ -130,13 +134,9 @@ double dyti_metric_value(const struct dyti_msg_metrics *m, const char *name)
     return NAN;
 }
 
-struct lengths {
-    double mean, min, max, clipped;
-};
-
-static struct lengths measure(const struct dyti_batch *b)
+struct dyti_lengths dyti_lengths_of(const struct dyti_batch *b)
 {
-    struct lengths l = {0.0, NAN, NAN, 0.0};
+    struct dyti_lengths l = {0.0, NAN, NAN, 0.0};
 
     for (uint32_t i = 0; i < b->sample_count; i++) {
         double n = b->sample[i].count;
@@ -155,7 +155,7 @@ static struct lengths measure(const struct dyti_batch *b)
  * not fill a log. */
 static void print_step(struct dyti_manager *m, const struct dyti_scored *s,
                        const struct dyti_msg_metrics *metrics,
-                       const struct lengths *len)
+                       const struct dyti_lengths *len)
 {
     int64_t now = dyti_now_ns();
     double step_seconds = (double)(now - m->step_ns) * 1e-9;
@@ -199,6 +199,40 @@ static void put(struct writing *w, const char *key, double value)
     }
 }
 
+/* Means by name: of reward functions, of what commands report besides. */
+static void put_means(struct writing *w, const char *prefix,
+                      const struct dyti_score_mean *mean, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        char key[160];
+
+        snprintf(key, sizeof(key), "%s%s", prefix, mean[i].name);
+        put(w, key,
+            mean[i].count > 0 ? mean[i].sum / (double)mean[i].count : NAN);
+    }
+}
+
+static void put_eval(struct writing *w, const struct dyti_manager *m)
+{
+    put(w, "eval/exact_match", m->eval_match);
+    put(w, "eval/reward", m->eval_reward);
+    put(w, "eval/samples", (double)m->eval_samples);
+    put(w, "eval/mean_length", m->eval_length);
+    put_means(w, "eval/", m->eval_report.component,
+              m->eval_report.component_count);
+    put(w, "time/eval", m->eval_seconds);
+}
+
+static double dropped_by_command(const struct dyti_batch *b)
+{
+    double count = 0.0;
+
+    for (uint32_t i = 0; i < b->sample_count; i++) {
+        count += b->sample[i].dropped;
+    }
+    return count;
+}
+
 static void put_switch(struct writing *w, const struct dyti_manager *m)
 {
     const struct dyti_switch_record *r = &m->to_rollout;
@@ -225,7 +259,7 @@ static void put_switch(struct writing *w, const struct dyti_manager *m)
 static enum dyt_status write_step(struct dyti_manager *m,
                                   const struct dyti_scored *s,
                                   const struct dyti_msg_metrics *metrics,
-                                  const struct lengths *len)
+                                  const struct dyti_lengths *len)
 {
     struct writing w = {m->metrics, dyti_metrics_begin(m->metrics, m->step)};
     double rollout = (double)s->generate_ns * 1e-9;
@@ -233,13 +267,8 @@ static enum dyt_status write_step(struct dyti_manager *m,
     for (uint32_t i = 0; i < metrics->count; i++) {
         put(&w, metrics->name[i], metrics->value[i]);
     }
-    for (uint32_t i = 0; i < s->report.component_count; i++) {
-        const struct dyti_score_mean *c = &s->report.component[i];
-        char key[128];
-
-        snprintf(key, sizeof(key), "reward/%s", c->name);
-        put(&w, key, c->count > 0 ? c->sum / (double)c->count : NAN);
-    }
+    put_means(&w, "reward/", s->report.component, s->report.component_count);
+    put(&w, "reward_dropped", dropped_by_command(&s->batch));
     put(&w, "completions/mean_length", len->mean);
     put(&w, "completions/min_length", len->min);
     put(&w, "completions/max_length", len->max);
@@ -254,22 +283,13 @@ static enum dyt_status write_step(struct dyti_manager *m,
             dyti_metric_value(metrics, "time/train"));
     put(&w, "prompts/overlong", (double)m->overlong_prompts);
     put(&w, "resampled_batches", (double)s->resampled);
-    for (uint32_t i = 0; i < s->report.metric_count; i++) {
-        const struct dyti_score_mean *c = &s->report.metric[i];
-        char key[160];
-
-        snprintf(key, sizeof(key), "reward_metric/%s", c->name);
-        put(&w, key, c->count > 0 ? c->sum / (double)c->count : NAN);
-    }
+    put_means(&w, "reward_metric/", s->report.metric, s->report.metric_count);
     put_switch(&w, m);
     if (m->saved_step + 1 == m->step && m->save_seconds > 0.0) {
         put(&w, "time/checkpoint", m->save_seconds);
     }
     if (!isnan(m->eval_match) && m->eval_step + 1 == m->step) {
-        put(&w, "eval/exact_match", m->eval_match);
-        put(&w, "eval/reward", m->eval_reward);
-        put(&w, "eval/samples", (double)m->eval_samples);
-        put(&w, "time/eval", m->eval_seconds);
+        put_eval(&w, m);
     }
     return w.st != DYT_OK ? w.st : dyti_metrics_end(m->metrics);
 }
@@ -307,7 +327,7 @@ enum dyt_status dyti_manager_say_step(struct dyti_manager *m,
                                       const struct dyti_scored *s,
                                       const struct dyti_msg_metrics *metrics)
 {
-    struct lengths len = measure(&s->batch);
+    struct dyti_lengths len = dyti_lengths_of(&s->batch);
     enum dyt_status st = write_step(m, s, metrics, &len);
 
     st = st != DYT_OK ? st : write_completions(m, s);

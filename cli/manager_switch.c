@@ -34,7 +34,7 @@ static enum dyt_status order_all(struct dyti_manager *m,
 static enum dyt_status decide(struct dyti_manager *m)
 {
     const struct dyti_wait_ops *wait = dyti_backends_host()->wait;
-    int64_t until = dyti_now_ns() + (int64_t)(m->job->sw.deadline * 1e9);
+    int64_t until = dyti_now_ns() + dyti_seconds_ns(m->job->sw.deadline);
     enum dyt_status st;
 
     for (;;) {

@@ -3,10 +3,8 @@
 #include "cli/manager.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -72,18 +70,10 @@ static enum dyt_status on_death(struct dyti_manager *m, uint32_t rank)
 /* First Ctrl-C: the step is finished and saved.  Second: at once. */
 enum dyt_status dyti_manager_on_signal(struct dyti_manager *m)
 {
-    struct signalfd_siginfo info;
-
-    if (read(m->signal_fd, &info, sizeof(info)) != (ssize_t)sizeof(info)) {
+    m->interrupts = dyti_signals_count(&m->signals);
+    if (!dyti_signals_at_once(&m->signals)) {
         return DYT_OK;
     }
-    m->interrupts++;
-    if (m->interrupts == 1 && m->phase.state != DYTI_STATE_START) {
-        fprintf(stderr, "%sstopping after this step (once more: at once)\n",
-                m->tty ? "\n" : "");
-        return DYT_OK;
-    }
-    m->cancelled = true;
     wake_all(m, 0, DYT_ERR_CANCELLED);
     return DYTI_FAIL(DYT_ERR_CANCELLED, "stopped on request while %s",
                      dyti_phase_state_name(m->phase.state));
@@ -149,13 +139,13 @@ static enum dyt_status on_error(struct dyti_manager *m,
     return dyti_error_adopt(st, text);
 }
 
-/* Descriptors of one wait: a pidfd per rank, then the signalfd. */
+/* Descriptors of one wait: a pidfd per rank, then that of signals. */
 static size_t descriptors(const struct dyti_manager *m, int *fd)
 {
     for (uint32_t r = 0; r < m->job->ranks; r++) {
         fd[r] = m->worker[r].pid != 0 ? m->worker[r].pidfd : -1;
     }
-    fd[m->job->ranks] = m->signal_fd;
+    fd[m->job->ranks] = m->signals.fd;
     return m->job->ranks + 1u;
 }
 
@@ -294,23 +284,41 @@ static enum dyt_status take_answer(struct dyti_manager *m,
     return answer != NULL ? answer(arg, rank, frame) : DYT_OK;
 }
 
+/* When the rank that has been silent for the longest, of those that are
+ * awaited, counts as hung. */
+static int64_t first_deadline(const struct dyti_manager *m,
+                              const bool *answered, const int64_t *heard_ns,
+                              int64_t limit)
+{
+    int64_t first = INT64_MAX;
+
+    for (uint32_t r = 0; r < m->job->ranks; r++) {
+        first = !answered[r] && heard_ns[r] < first ? heard_ns[r] : first;
+    }
+    return first + limit;
+}
+
 enum dyt_status dyti_manager_collect(struct dyti_manager *m,
                                      enum dyti_message type, double seconds,
                                      dyti_answer_fn answer, void *arg)
 {
     bool answered[DYTI_RANKS_MAX] = {false};
+    int64_t heard_ns[DYTI_RANKS_MAX], limit = dyti_seconds_ns(seconds);
     uint32_t missing = m->job->ranks;
-    int64_t limit = (int64_t)(seconds * 1e9), until = dyti_now_ns() + limit;
 
+    for (uint32_t r = 0; r < m->job->ranks; r++) {
+        heard_ns[r] = dyti_now_ns();
+    }
     while (missing > 0) {
         struct dyti_frame frame;
+        int64_t until = first_deadline(m, answered, heard_ns, limit);
         int64_t left_ms = (until - dyti_now_ns()) / 1000000;
         enum dyt_status st = next_event(m, left_ms > 0 ? left_ms : 0, &frame);
 
         if (st == DYT_OK && frame.buffer.bytes != NULL) {
+            heard_ns[frame.envelope.sender] = dyti_now_ns();
             st = take_answer(m, &frame, type, answered, &missing, answer, arg);
             dyti_frame_fini(&frame);
-            until = dyti_now_ns() + limit; /* a sign of life */
         } else if (st == DYT_OK && dyti_now_ns() >= until) {
             uint32_t rank = dyti_manager_find_hung(m, answered);
 

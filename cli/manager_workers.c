@@ -243,7 +243,7 @@ static enum dyt_status assign(struct dyti_manager *m, const char *resume)
     struct dyti_msg_assign a = {.threads = threads_per_rank(m->job)};
     struct dyti_envelope e = dyti_manager_stamp(m, DYTI_MSG_ASSIGN);
     struct dyti_buffer buffer;
-    enum dyt_status st = dyti_job_text(m->job, &m->job_text);
+    enum dyt_status st = dyti_job_text(m->job, NULL, &m->job_text);
 
     if (st != DYT_OK) {
         return st;

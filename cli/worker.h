@@ -44,6 +44,7 @@ struct dyti_worker {
     double copy_rate;     /* bytes per second */
     uint32_t done, total; /* progress of what runs */
     int64_t last_beat_ns, order_ns, first_token_ns;
+    uint64_t kv_bytes; /* of the cache in use at the most, since training */
     struct dyti_faults faults; /* that a test ordered */
 };
 
@@ -55,6 +56,10 @@ void dyti_worker_fini(struct dyti_worker *worker);
 /* Act on one message of the manager and answer it. */
 enum dyt_status dyti_worker_act(struct dyti_worker *worker,
                                 const struct dyti_frame *frame);
+
+/* A sign of life, at most every now and then; total 0: nothing is counted.
+ * Phases call it as they get on, so that a rank that hangs falls silent. */
+void dyti_worker_beat(void *worker, uint32_t done, uint32_t total);
 
 /* Send a buffer that an encoder made; `st` is the encoder's answer. */
 enum dyt_status dyti_worker_send(struct dyti_worker *worker, enum dyt_status st,

@@ -10,6 +10,7 @@
 #include "format/weights.h"
 #include "plan/plan.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -36,11 +37,22 @@ static enum dyt_status open_kernels(struct dyti_worker *w, uint32_t threads)
     return st;
 }
 
+/* Of one wait between ranks.  The manager sees a silent rank at its phase's
+ * deadline and wakes all others, who then know which it was: this is for the
+ * case that it does not. */
+static int64_t wait_ns(const struct dyti_job *job)
+{
+    double longest = job->sw.deadline;
+
+    for (uint32_t i = 0; i < job->phase_count; i++) {
+        longest = fmax(longest, job->phase[i].deadline);
+    }
+    return 2 * dyti_seconds_ns(longest);
+}
+
 static enum dyt_status open_world(struct dyti_worker *w)
 {
     const struct dyti_backends *b = dyti_backends_host();
-    const struct dyti_job_phase *train =
-        dyti_job_phase(&w->job, DYTI_PHASE_TRAIN);
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     struct dyti_world_params p = {
         .struct_size = sizeof(p),
@@ -57,7 +69,7 @@ static enum dyt_status open_world(struct dyti_worker *w)
         .wait = b->wait,
         .clock = b->clock,
         .kernels = w->kernels,
-        .timeout_ns = (int64_t)(train->deadline * 1e9),
+        .timeout_ns = wait_ns(&w->job),
         .oversubscribed = cores > 0 && (uint32_t)cores < w->args.world_size,
     };
 
@@ -168,6 +180,8 @@ static enum dyt_status make_trainer(struct dyti_worker *w)
         .exp_avg_sq = region(w, slot, DYTI_EXP_AVG_SQ),
         .positions = w->assembly.positions,
         .clock = dyti_backends_host()->clock,
+        .progress = dyti_worker_beat,
+        .progress_arg = w,
     };
 
     if (!dyti_assembly_member(&w->assembly, slot, w->args.rank)) {
@@ -285,13 +299,16 @@ enum dyt_status dyti_worker_build(struct dyti_worker *w,
     st = st != DYT_OK ? st : open_kernels(w, assign->threads);
     st = st != DYT_OK ? st : open_world(w);
     st = st != DYT_OK ? st : dyti_faults_at(&w->faults, "built");
+    dyti_worker_beat(w, 0, 0);
     st = st != DYT_OK ? st : make_trainer(w);
     st = st != DYT_OK ? st : make_rollout(w, assign->model_dir);
     st = st != DYT_OK ? st : prepare_switches(w);
+    dyti_worker_beat(w, 0, 0);
     if (st == DYT_OK) {
         st = assign->resume[0] != '\0' ? load_checkpoint(w, assign->resume)
                                        : load_fresh(w, assign->model_dir);
     }
+    dyti_worker_beat(w, 0, 0);
     st = st != DYT_OK ? st : load_reference(w, assign->model_dir);
     st = st != DYT_OK ? st : dyti_faults_at(&w->faults, "loaded");
     st = st != DYT_OK ? st : measure_copy(w);

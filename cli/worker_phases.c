@@ -25,20 +25,11 @@ enum dyt_status dyti_worker_send(struct dyti_worker *w, enum dyt_status st,
     return st != DYT_OK ? st : dyti_control_client_send(w->client, buffer);
 }
 
-/* ---- generate ------------------------------------------------------------ */
-
-static void first_token(void *arg)
-{
-    struct dyti_worker *w = arg;
-
-    w->first_token_ns = dyti_now_ns() - w->order_ns;
-}
-
 /* A lost heartbeat is no failure: the next message of the phase counts. */
-static void progress(void *arg, uint32_t finished, uint32_t total)
+void dyti_worker_beat(void *worker, uint32_t done, uint32_t total)
 {
-    struct dyti_worker *w = arg;
-    struct dyti_msg_heartbeat beat = {finished, total};
+    struct dyti_worker *w = worker;
+    struct dyti_msg_heartbeat beat = {done, total};
     struct dyti_envelope e;
     struct dyti_buffer buffer;
     int64_t now = dyti_now_ns();
@@ -50,6 +41,15 @@ static void progress(void *arg, uint32_t finished, uint32_t total)
     e = dyti_worker_stamp(w, DYTI_MSG_HEARTBEAT);
     (void)dyti_worker_send(w, dyti_wire_heartbeat_encode(&e, &beat, &buffer),
                            &buffer);
+}
+
+/* ---- generate ------------------------------------------------------------ */
+
+static void first_token(void *arg)
+{
+    struct dyti_worker *w = arg;
+
+    w->first_token_ns = dyti_now_ns() - w->order_ns;
 }
 
 /* One rank of each replica tells: the first of its first stage. */
@@ -77,7 +77,7 @@ static enum dyt_status generate(struct dyti_worker *w,
                                            .eos_count = w->generation.eos_count,
                                            .seed = w->job.seed,
                                            .first_token = first_token,
-                                           .progress = progress,
+                                           .progress = dyti_worker_beat,
                                            .arg = w};
     struct dyti_rollout_stats stats = {0};
     enum dyt_status st;
@@ -93,6 +93,7 @@ static enum dyt_status generate(struct dyti_worker *w,
     answer->passes = stats.passes;
     answer->sampled = stats.sampled;
     answer->prefill_rows = stats.prefill_rows;
+    w->kv_bytes = stats.kv_bytes > w->kv_bytes ? stats.kv_bytes : w->kv_bytes;
     return st;
 }
 
@@ -206,6 +207,7 @@ static enum dyt_status put_memory(struct dyti_worker *w,
 {
     struct dyti_world_owner owner[MEMORY_MAX];
     struct rusage usage;
+    double resident = 0.0;
     size_t count = 0;
     enum dyt_status st = dyti_world_memory(w->world, owner, MEMORY_MAX, &count);
 
@@ -217,7 +219,12 @@ static enum dyt_status put_memory(struct dyti_worker *w,
             *p = *p == ' ' ? '_' : *p;
         }
         put(list, names->text[i], (double)owner[i].touched_bytes);
+        /* The control segment is shared: rank 0 counts it for all. */
+        resident += w->args.rank == 0 || strcmp(owner[i].name, "control") != 0
+                        ? (double)owner[i].touched_bytes
+                        : 0.0;
     }
+    put(list, "memory/resident_bytes", resident);
     getrusage(RUSAGE_SELF, &usage);
     put(list, "memory/peak_bytes", (double)usage.ru_maxrss * 1024.0);
     return st;
@@ -246,6 +253,10 @@ static enum dyt_status act_train(struct dyti_worker *w,
         put_metrics(&list, &metrics);
     }
     st = st != DYT_OK ? st : dyti_faults_at(&w->faults, "trained");
+    if (w->rollout != NULL) {
+        put(&list, "memory/kv_bytes", (double)w->kv_bytes);
+        w->kv_bytes = 0;
+    }
     if (st == DYT_OK && order.step % MEMORY_EVERY == 1) {
         st = put_memory(w, &names, &list);
     }
@@ -344,6 +355,11 @@ static enum dyt_status act_pause(struct dyti_worker *w)
     return dyti_worker_send(w, dyti_wire_empty(&e, &buffer), &buffer);
 }
 
+static void writing(void *arg)
+{
+    dyti_worker_beat(arg, 0, 0);
+}
+
 static enum dyt_status act_checkpoint(struct dyti_worker *w,
                                       const struct dyti_frame *frame)
 {
@@ -352,7 +368,9 @@ static enum dyt_status act_checkpoint(struct dyti_worker *w,
     struct dyti_checkpoint_spec spec = {
         .model = w->assembly.model,
         .dtype = dyti_job_dtype_of(train->layout.dtype),
-        .optimizer = true};
+        .optimizer = true,
+        .progress = writing,
+        .progress_arg = w};
     const void *base[DYTI_KIND_COUNT] = {0};
     struct dyti_msg_checkpoint order = {0};
     struct dyti_envelope e;

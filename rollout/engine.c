@@ -51,6 +51,14 @@ static uint64_t largest_block(const struct dyti_rollout_params *p)
     return most;
 }
 
+static uint64_t own_block(const struct dyti_rollout_params *p)
+{
+    struct dyti_nn nn = sizing(p);
+
+    return 2 * (uint64_t)(nn.part.layer_hi - nn.part.layer_lo) *
+           dyti_nn_cache_layer_bytes(&nn, p->kv_dtype, p->block, 1);
+}
+
 static enum dyt_status count_blocks(const struct dyti_rollout_params *p,
                                     struct sizes *s)
 {
@@ -512,6 +520,7 @@ static enum dyt_status run(struct dyti_rollout *r, struct dyti_waiting *w,
         }
     }
     stats->most_blocks = r->blocks.most_used;
+    stats->kv_bytes = stats->most_blocks * own_block(&r->params);
 #ifdef DYT_TEST_HOOKS
     r->generated = true;
 #endif

@@ -57,7 +57,8 @@ void dyti_rollout_invalidate(struct dyti_rollout *rollout);
 struct dyti_rollout_stats {
     uint64_t passes, prefill_rows, decode_rows, sampled;
     uint32_t most_sequences;
-    uint64_t most_blocks; /* of block_count */
+    uint64_t most_blocks; /* of block_count, in use at a time */
+    uint64_t kv_bytes;    /* K and V of those, on this rank */
 };
 
 struct dyti_rollout_request {

@@ -113,6 +113,8 @@ static enum dyt_status forward(struct pipeline *p, uint32_t i)
     }
     if (st != DYT_OK) {
         DYTI_NOTE("forward pass of micro-batch %u of %u", i + 1, p->count);
+    } else {
+        dyti_rank_progress(t);
     }
     return st;
 }
@@ -130,6 +132,8 @@ static enum dyt_status backward(struct pipeline *p, uint32_t i)
     t->live--;
     if (st != DYT_OK) {
         DYTI_NOTE("backward pass of micro-batch %u of %u", i + 1, p->count);
+    } else {
+        dyti_rank_progress(t);
     }
     return st;
 }

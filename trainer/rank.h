@@ -30,7 +30,8 @@ struct dyti_trainer {
     size_t value_cap[DYTI_LOGPROB_COUNT];
     bool have[DYTI_LOGPROB_COUNT];
 
-    uint32_t live, live_max; /* micro-batches with saved activations */
+    uint32_t live, live_max;        /* micro-batches with saved activations */
+    uint32_t updates, updates_done; /* of the step */
 };
 
 /* One walk of micro-batches through the pipeline. */
@@ -83,6 +84,13 @@ static inline bool dyti_alone(const struct dyti_group *group)
 static inline bool dyti_rank_speaks(const struct dyti_trainer *t)
 {
     return t->view->part.has_head && t->view->part.tp_rank == 0;
+}
+
+static inline void dyti_rank_progress(const struct dyti_trainer *t)
+{
+    if (t->p.progress != NULL) {
+        t->p.progress(t->p.progress_arg, t->updates_done, t->updates);
+    }
 }
 
 static inline int64_t dyti_rank_now(const struct dyti_trainer *t)

@@ -14,9 +14,7 @@ struct step {
     const struct dyti_batch *batch;
     struct dyti_report report;
     struct dyti_advantage_stats stats;
-    uint32_t minis;   /* mini-batches with something to train on */
-    uint32_t updates; /* to do, then: of these, done */
-    uint32_t done;
+    uint32_t minis; /* mini-batches with something to train on */
     bool old_is_current;
 };
 
@@ -49,6 +47,7 @@ static enum dyt_status prepare(struct step *s)
     const struct dyti_trainer_config *c = &t->p.config;
     enum dyt_status st;
 
+    t->updates = t->updates_done = 0;
     st = dyti_train_batch_load(&t->batch, c, t->p.positions, s->batch);
     st = st ? st : grow(t);
     if (st != DYT_OK) {
@@ -59,9 +58,9 @@ static enum dyt_status prepare(struct step *s)
     for (uint32_t m = 0; m < t->batch.mini_count && st == DYT_OK; m++) {
         s->minis += dyti_train_batch_kept(&t->batch, m) > 0;
     }
-    s->updates = s->minis * c->epochs;
+    t->updates = s->minis * c->epochs;
     s->old_is_current = c->old_logprobs == DYTI_OLD_RECOMPUTE &&
-                        s->updates == 1 && !kl_in_reward(c);
+                        t->updates == 1 && !kl_in_reward(c);
     return st;
 }
 
@@ -220,7 +219,7 @@ static void keep_first(struct step *s, uint32_t m)
     struct dyti_trainer *t = s->t;
 
     t->have[DYTI_LOGPROB_CURRENT] = t->have[DYTI_TOKEN_ENTROPY] = true;
-    if (s->done > 0) {
+    if (t->updates_done > 0) {
         return;
     }
     if (!t->have[DYTI_LOGPROB_OLD]) {
@@ -253,10 +252,11 @@ static enum dyt_status update(struct step *s, uint32_t m)
     if (st != DYT_OK) {
         return st;
     }
-    s->done++;
+    t->updates_done++;
+    dyti_rank_progress(t);
     s->report.norm += norm;
     s->report.lr = lr;
-    if (s->done < s->updates || t->p.gather_last) {
+    if (t->updates_done < t->updates || t->p.gather_last) {
         st = dyti_zero_gather(t);
         s->report.gather_ns += dyti_rank_now(t) - start;
     }
@@ -291,7 +291,7 @@ enum dyt_status dyti_trainer_step(struct dyti_trainer *trainer,
     int64_t start = dyti_rank_now(trainer);
     enum dyt_status st = run(&s);
 
-    s.report.updates = s.done;
+    s.report.updates = trainer->updates_done;
     st = st ? st : dyti_report_finish(&s.report, trainer, &s.stats, &metrics);
     if (st != DYT_OK) {
         DYTI_NOTE("training step %llu", (unsigned long long)step);

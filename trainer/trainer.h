@@ -128,6 +128,10 @@ struct dyti_trainer_params {
     /* For metrics.time_*; NULL: they stay 0. */
     const struct dyti_clock_ops *clock;
     void *clock_self;
+    /* Called after every pass over a micro-batch and after every update, with
+     * the updates of the step that are done: a sign of life.  NULL: none. */
+    void (*progress)(void *arg, uint32_t done, uint32_t total);
+    void *progress_arg;
 #ifdef DYT_TEST_HOOKS
     enum dyti_trainer_mutant mutant;
 #endif

@@ -161,6 +161,7 @@ void dyti_checkpoint_abort(const char *path)
  * does not matter; where it is plain that another rank does, it is left to it.
  */
 struct ownership {
+    const struct dyti_checkpoint_spec *spec;
     const struct dyti_layout *layout;
     const struct dyti_part *part;
     bool cut_over_dp; /* this kind is ZeRO's: each dp rank has its own cut */
@@ -182,6 +183,9 @@ static bool owns(void *arg, const struct dyti_shard *shard)
     const struct dyti_tensor *tensor =
         &own->layout->model->tensor[shard->tensor];
 
+    if (own->spec->progress != NULL) {
+        own->spec->progress(own->spec->progress_arg);
+    }
     if (!own->cut_over_dp && own->part->dp_rank != 0) {
         return false;
     }
@@ -211,7 +215,7 @@ static enum dyt_status write_fd(int fd, const char *file,
 {
     const struct dyti_view *view = dyti_layout_view(layout, rank);
     enum dyti_kind kind = source_kind(part, view);
-    struct ownership own = {layout, &view->part,
+    struct ownership own = {spec, layout, &view->part,
                             layout->desc.zero > 0 && kind != DYTI_PARAM};
     struct dyti_safetensors_plan plan = {0};
     enum dyt_status st;

@@ -50,6 +50,9 @@ struct dyti_checkpoint_spec {
     const struct dyti_model *model;
     enum dyti_dtype dtype; /* of param: f32, bf16 or f16 */
     bool optimizer;        /* with master and moments; false: weights only */
+    /* Called before each shard of a part is written; NULL: not. */
+    void (*progress)(void *arg);
+    void *progress_arg;
 };
 
 /**

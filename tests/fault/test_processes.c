@@ -4,6 +4,9 @@
 #include "dyt_job.h"
 #include "dyt_test.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 /* Runs with a checkpoint after every step; the fault comes in step 3. */
 static struct dyt_run faulty(const struct dyt_job *job, const char *fault,
                              const char *more)
@@ -189,6 +192,12 @@ static void a_worker_that_hangs_is_named(void **state)
         {"rank=1,at=decided,step=1,how=hang", "switch.deadline=1.5"},
         {"rank=3,at=train,step=2,how=hang", "phase.train.deadline=1.5"},
         {"rank=2,at=checkpoint,step=1,how=hang", "phase.train.deadline=1.5"},
+        {"rank=1,at=loaded,how=hang", "phase.rollout.deadline=1.5"},
+        {"rank=0,at=generated,step=2,how=hang", "phase.rollout.deadline=1.5"},
+        {"rank=3,at=prepared,to=rollout,step=1,how=hang",
+         "switch.deadline=1.5"},
+        {"rank=0,at=voted,to=rollout,step=1,how=hang", "switch.deadline=1.5"},
+        {"rank=1,at=trained,step=2,how=hang", "phase.train.deadline=1.5"},
     };
     struct dyt_job job = dyt_job_new("tiny");
 
@@ -201,6 +210,94 @@ static void a_worker_that_hangs_is_named(void **state)
         dyt_run_fini(&run);
         free(says);
     }
+}
+
+/* The others' signs of life are not those of the one that hangs: a replica that
+ * generates on does not cover for it. */
+static void a_rank_that_hangs_beside_busy_ones_is_named(void **state)
+{
+    struct dyt_job job = dyt_job_new("tiny");
+    struct dyt_run run;
+
+    (void)state;
+    dyt_set_fault("rank=3,at=generate,how=hang");
+    run = dyt_job_run(&job, "phase.rollout.layout.tp=2",
+                      "phase.rollout.layout.dp=2", "phase.rollout.deadline=1",
+                      "algorithm.prompts_per_step=512",
+                      "algorithm.samples_per_prompt=64",
+                      "phase.rollout.sampling.max_response_tokens=48", NULL);
+    dyt_set_fault(NULL);
+    expect("a busy replica", &run, 4,
+           "rank 3 gave no sign of life for 1 s while generating");
+    dyt_run_fini(&run);
+    dyt_nothing_left();
+}
+
+/* A step that takes longer than its deadline is none that hangs. */
+static void signs_of_life_carry_a_long_step(void **state)
+{
+    struct dyt_job job = dyt_job_new("tiny");
+    struct dyt_run run = dyt_job_run(&job, "steps=1", "phase.train.deadline=1",
+                                     "phase.train.batch.epochs=8",
+                                     "algorithm.prompts_per_step=96",
+                                     "algorithm.samples_per_prompt=64", NULL);
+    json_t *lines;
+
+    (void)state;
+    assert_exit(0, run);
+    dyt_run_fini(&run);
+    dyt_nothing_left();
+    lines = dyt_job_lines(&job, "job", "metrics.jsonl");
+    print_message("  a training step of %.1f s\n",
+                  dyt_number(json_array_get(lines, 0), "time/train"));
+    json_decref(lines);
+}
+
+/* Gives every sample 1, once somebody has written to the gate. */
+static const char gated[] =
+    "import json, sys\n"
+    "for line in sys.stdin:\n"
+    "    print('asked', file=sys.stderr, flush=True)\n"
+    "    open(sys.argv[1]).read()\n"
+    "    print(json.dumps([{'id': s['id'], 'reward': 1}\n"
+    "                      for s in json.loads(line)]), flush=True)\n";
+
+/* Nobody expects a word of a rank while samples are judged; the next phase
+ * does, and has its own deadline. */
+static void a_rank_that_stops_while_idle_is_named(void **state)
+{
+    struct dyt_job job = dyt_job_new("tiny");
+    char *gate = dyt_words("%s/gate", job.dir);
+    char *judge = dyt_words("%s/judge.py", job.dir);
+    char *command = dyt_words("kind = \"command\"\n"
+                              "command = [\"python3\", \"%s\", \"%s\"]\n",
+                              judge, gate);
+    struct dyt_process p;
+    struct dyt_run run;
+    pid_t child[16];
+    size_t children;
+    int fd;
+
+    (void)state;
+    assert_int_equal(0, mkfifo(gate, 0600));
+    dyt_test_write(judge, gated, sizeof(gated) - 1);
+    dyt_job_edit(&job, "kind = \"regex\"\npattern = \"[a-m]\"\n", command);
+    p = dyt_job_start(&job, "switch.deadline=1.5", NULL);
+    assert_true(dyt_read_until(&p, "asked"));
+    children = dyt_children(p.pid, child, 16);
+    assert_true(children >= 4); /* commands first, then the ranks in order */
+    kill(child[children - 4 + 2], SIGSTOP);
+    fd = open(gate, O_WRONLY);
+    assert_int_equal(1, write(fd, "x", 1));
+    close(fd);
+    run = dyt_finish(&p);
+    expect("stopped while idle", &run, 4,
+           "rank 2 gave no sign of life for 1.5 s while switching to train");
+    dyt_run_fini(&run);
+    dyt_nothing_left();
+    free(command);
+    free(judge);
+    free(gate);
 }
 
 /* From outside, at whatever moment it is. */
@@ -290,6 +387,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_device_that_fails_is_class_3),
     cmocka_unit_test(a_worker_that_leaves_is_lost),
     cmocka_unit_test(a_worker_that_hangs_is_named),
+    cmocka_unit_test(a_rank_that_hangs_beside_busy_ones_is_named),
+    cmocka_unit_test(signs_of_life_carry_a_long_step),
+    cmocka_unit_test(a_rank_that_stops_while_idle_is_named),
     cmocka_unit_test(kill_9_of_each_process),
     cmocka_unit_test(stopped_workers_do_not_outlive_the_manager),
     cmocka_unit_test(one_name_is_for_one_run),

@@ -186,7 +186,8 @@ static void saving_stays_within_a_tenth(void **state)
     assert_ok(dyti_model_build(&arch, &model));
     make_model(dir, model);
     layout = layout_of(model, 1, 2, 2, 1);
-    spec = (struct dyti_checkpoint_spec){model, DYTI_BF16, true};
+    spec = (struct dyti_checkpoint_spec){
+        .model = model, .dtype = DYTI_BF16, .optimizer = true};
     snprintf(root, sizeof(root), "%s/c", dir);
     assert_ok(dyti_checkpoint_prepare(root, 1, dir, &spec, path));
     job.dir = path;
