@@ -472,4 +472,13 @@ void dyti_layout_spec_use_model(struct dyti_layout_spec *spec,
     if (!spec->param_dtype_given) {
         spec->desc.dtype[DYTI_PARAM] = arch->dtype;
     }
+    if (!spec->etp_given && arch->moe.count > 0) {
+        struct dyti_layout_desc *d = &spec->desc;
+
+        if (d->dialect == DYTI_DIALECT_MEGATRON) {
+            d->etp = d->tp;
+        } else if (d->dialect == DYTI_DIALECT_VLLM && d->ep == 1) {
+            d->etp = d->tp * d->dp;
+        }
+    }
 }

@@ -33,10 +33,10 @@
 #include "layout/layout.h"
 
 struct dyti_layout_spec {
-    /* Arrays are the spec's own.  Degrees that the dialect gives are filled in;
-     * dtype[DYTI_PARAM] is the model's where param_dtype_given is false. */
+    /* Arrays are the spec's own.  What depends on the model (type of `param`,
+     * etp) is filled in by dyti_layout_spec_use_model(). */
     struct dyti_layout_desc desc;
-    bool param_dtype_given;
+    bool param_dtype_given, etp_given;
     char *shown; /* the spec as it was written, or its file: for messages */
     uint32_t *ranks, *pp_layers, *host;
     int32_t *expert_slot;
@@ -45,8 +45,7 @@ struct dyti_layout_spec {
 /**
  * From a line, or from a file where the text ends in ".toml".
  * What is not given: degrees 1; zero 1 for zero12, 3 for zero3 and fsdp2, else
- * 0; etp: megatron's is tp, vllm's tp * dp unless ep is given, as those
- * frameworks do; hf and vllm hold `param` only; world as large as need be.
+ * 0; hf and vllm hold `param` only; world as large as need be.
  * @return DYT_ERR_CONFIG  names key (and place in the file) and the nearest
  * @return DYT_ERR_IO      the file cannot be read
  */
@@ -63,7 +62,9 @@ enum dyt_status dyti_layout_spec_from_toml(const struct dyti_toml *table,
 /* Zeroed is fine, and what it leaves. */
 void dyti_layout_spec_fini(struct dyti_layout_spec *spec);
 
-/* The types that the model's files give, where the spec gives none. */
+/* What the spec does not give and the model decides: `param` in the type of the
+ * files; etp, where there are experts, as the frameworks do: megatron's is tp,
+ * vllm's tp * dp unless ep places whole ones.  Call it before building. */
 void dyti_layout_spec_use_model(struct dyti_layout_spec *spec,
                                 const struct dyti_arch *arch);
 

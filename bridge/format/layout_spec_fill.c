@@ -72,15 +72,12 @@ static enum dyt_status check_counts(const struct dyti_spec_reader *r,
 static void fill_degrees(struct dyti_spec_reader *r)
 {
     struct dyti_layout_desc *d = &r->spec->desc;
-    uint32_t *const one[] = {&d->tp, &d->pp, &d->dp, &d->cp, &d->ep, &d->vpp};
+    uint32_t *const one[] = {&d->tp, &d->pp,  &d->dp, &d->cp,
+                             &d->ep, &d->etp, &d->vpp};
 
+    r->spec->etp_given = d->etp > 0;
     for (size_t i = 0; i < sizeof(one) / sizeof(one[0]); i++) {
         *one[i] = *one[i] == 0 ? 1 : *one[i];
-    }
-    if (d->etp == 0) {
-        d->etp = d->dialect == DYTI_DIALECT_MEGATRON             ? d->tp
-                 : d->dialect == DYTI_DIALECT_VLLM && d->ep == 1 ? d->tp * d->dp
-                                                                 : 1;
     }
     if (!r->zero_given) {
         d->zero = d->dialect == DYTI_DIALECT_ZERO12 ? 1

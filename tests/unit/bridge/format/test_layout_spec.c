@@ -33,7 +33,7 @@ static void degrees_are_read(void **state)
     assert_int_equal(s.desc.dp, 2);
     assert_int_equal(s.desc.cp, 1);
     assert_int_equal(s.desc.ep, 1);
-    assert_int_equal(s.desc.etp, 8); /* as Megatron: that of tp */
+    assert_int_equal(s.desc.etp, 1);
     assert_int_equal(s.desc.vpp, 2);
     assert_int_equal(s.desc.zero, 1);
     assert_int_equal(s.desc.world_size, 64);
@@ -97,11 +97,9 @@ static void experts_are_words_or_slots(void **state)
     assert_int_equal(s.desc.experts, DYTI_EXPERTS_EXPLICIT);
     assert_int_equal(s.desc.expert_slots, 3);
     assert_memory_equal(s.desc.expert_slot, slot, sizeof(slot));
-    assert_int_equal(s.desc.etp, 1); /* whole experts where ep is on */
     dyti_layout_spec_fini(&s);
     s = read_ok("vllm:tp=2,dp=2,experts=round_robin");
     assert_int_equal(s.desc.experts, DYTI_EXPERTS_ROUND_ROBIN);
-    assert_int_equal(s.desc.etp, 4); /* and cut over all ranks where not */
     dyti_layout_spec_fini(&s);
 }
 
@@ -249,6 +247,32 @@ static void the_model_gives_the_type(void **state)
     dyti_layout_spec_fini(&s);
 }
 
+static void experts_are_cut_as_the_framework_does(void **state)
+{
+    static const struct {
+        const char *text;
+        uint32_t etp;
+    } row[] = {{"megatron:tp=4,dp=2", 4},
+               {"megatron:tp=4,dp=2,etp=1", 1},
+               {"vllm:tp=2,dp=2", 4},      /* over all ranks */
+               {"vllm:tp=2,dp=2,ep=4", 1}, /* whole ones are placed */
+               {"native:tp=4", 1}};
+
+    (void)state;
+    for (size_t i = 0; i < DYT_TEST_COUNT(row); i++) {
+        struct dyti_arch dense = {.dtype = DYTI_F32};
+        struct dyti_arch moe = {.moe = {.count = 8}};
+        struct dyti_layout_spec s = read_ok(row[i].text);
+        uint32_t given = s.etp_given ? row[i].etp : 1;
+
+        dyti_layout_spec_use_model(&s, &dense);
+        assert_int_equal(s.desc.etp, given);
+        dyti_layout_spec_use_model(&s, &moe);
+        assert_int_equal(s.desc.etp, row[i].etp);
+        dyti_layout_spec_fini(&s);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(degrees_are_read),
     cmocka_unit_test(a_dialect_alone_is_a_layout),
@@ -259,6 +283,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(wrong_ones_name_key_and_nearest),
     cmocka_unit_test(places_in_files_are_named),
     cmocka_unit_test(the_model_gives_the_type),
+    cmocka_unit_test(experts_are_cut_as_the_framework_does),
 };
 
 DYT_TEST_MAIN(tests)
