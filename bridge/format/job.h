@@ -15,6 +15,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "data/settings.h"
+#include "layout/arena.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -26,7 +27,6 @@ enum dyti_job_engine { DYTI_ENGINE_BUILTIN };
 enum dyti_keep { DYTI_KEEP_PARKED, DYTI_KEEP_MOVE };
 enum dyti_grad_keep { DYTI_GRAD_DROPPED };
 enum dyti_job_recompute { DYTI_JOB_RECOMPUTE_NONE, DYTI_JOB_RECOMPUTE_LAYER };
-enum dyti_switch_mode { DYTI_SWITCH_TRANSACTIONAL };
 enum dyti_job_verify {
     DYTI_JOB_VERIFY_OFF,
     DYTI_JOB_VERIFY_SAMPLE,

@@ -14,10 +14,7 @@ static const char *const dimension_name[DYTI_DIM_COUNT] = {
 
 const char *dyti_slot_name(enum dyti_arena_slot slot)
 {
-    static const char *const name[DYTI_ARENA_SLOT_COUNT] = {"rollout", "train",
-                                                            "reference"};
-
-    return slot < DYTI_ARENA_SLOT_COUNT ? name[slot] : "?";
+    return dyti_arena_slot_name(slot);
 }
 
 int64_t dyti_group_member(const struct dyti_group_entry *entry, uint32_t rank)

@@ -339,7 +339,10 @@ void *dyti_world_region(const struct dyti_world *world, uint32_t rank,
         return NULL;
     }
     return (unsigned char *)world->base[rank] +
-           world->map[rank].offset[slot][kind];
+           dyti_arena_offset(
+               &world->map[rank],
+               atomic_load(&world->control->sets) >> (uint32_t)slot & 1u,
+               (uint32_t)slot, (uint32_t)kind);
 }
 
 void *dyti_world_work(const struct dyti_world *world, uint64_t *out_bytes)

@@ -1,6 +1,8 @@
 /* The control page: locks, votes and the one decision of a switch. */
 #include "exec/control.h"
 
+#include "layout/arena.h"
+
 #include <time.h>
 
 #define PAGE_BYTES 4096u
@@ -101,6 +103,7 @@ enum dyt_status dyti_switch_begin(struct dyti_control_page *page,
         atomic_store(&page->epoch, 0);
         return st;
     }
+    atomic_store(&page->next_sets, atomic_load(&page->sets));
     atomic_store(&page->next_version, version);
     atomic_store(&page->last_epoch, epoch);
     return DYT_OK;
@@ -126,6 +129,7 @@ enum dyt_status dyti_switch_join(struct dyti_control_page *page, uint64_t epoch,
         return holder == epoch ? DYT_OK : busy(epoch, holder);
     }
     /* The commit comes after this rank's vote, and so after these. */
+    atomic_store(&page->next_sets, atomic_load(&page->sets));
     atomic_store(&page->next_version, version);
     atomic_store(&page->last_epoch, epoch);
     return DYT_OK;
@@ -167,6 +171,7 @@ static enum dyti_decision decision_of(const struct dyti_control_page *page,
  * died in between. */
 static void show_version(struct dyti_control_page *page)
 {
+    atomic_store(&page->sets, atomic_load(&page->next_sets));
     atomic_store(&page->version, atomic_load(&page->next_version));
 }
 
@@ -320,6 +325,81 @@ enum dyti_decision dyti_switch_await(struct dyti_control_page *page,
         show_version(page);
     }
     return done;
+}
+
+/* ---- what is whole ------------------------------------------------------ */
+
+void dyti_control_lose(struct dyti_control_page *page, uint32_t rank,
+                       uint64_t epoch, uint64_t regions)
+{
+    atomic_store(&page->rank[rank].lost_epoch, epoch);
+    (void)atomic_fetch_or(&page->rank[rank].lost, regions);
+}
+
+void dyti_control_heal(struct dyti_control_page *page, uint32_t rank,
+                       uint64_t regions)
+{
+    (void)atomic_fetch_and(&page->rank[rank].lost, ~regions);
+}
+
+static enum dyt_status say_region(uint32_t rank, uint64_t regions,
+                                  const char *what, uint64_t epoch)
+{
+    uint32_t bit = 0;
+
+    while ((regions >> bit & 1u) == 0) {
+        bit++;
+    }
+    return DYTI_FAIL(DYT_ERR_STATE, "%s %s on rank %u is %s (switch %llu)",
+                     dyti_arena_slot_name((enum dyti_arena_slot)(bit / 8u)),
+                     dyti_kind_name((enum dyti_kind)(bit % 8u)), rank, what,
+                     (unsigned long long)epoch);
+}
+
+/* What a committed switch has still to copy out of its scratch. */
+static uint64_t not_yet_copied(const struct dyti_control_page *page,
+                               const struct dyti_control_rank *rank)
+{
+    uint64_t epoch = atomic_load(&rank->staged_epoch);
+
+    return epoch != 0 && atomic_load(&page->decision) ==
+                             (epoch << 8 | DYTI_DECISION_COMMIT)
+               ? atomic_load(&rank->staged)
+               : 0;
+}
+
+enum dyt_status dyti_control_check_rank(const struct dyti_control_page *page,
+                                        uint32_t rank, uint64_t regions)
+{
+    const struct dyti_control_rank *of = &page->rank[rank];
+    uint64_t lost =
+        (atomic_load(&of->lost) | not_yet_copied(page, of)) & regions;
+    uint64_t asleep = atomic_load(&of->asleep) & regions;
+
+    if (lost != 0) {
+        return say_region(rank, lost,
+                          "INVALID: heal it by a switch from a layout that is "
+                          "whole, or from the newest checkpoint",
+                          atomic_load(&of->lost_epoch));
+    }
+    if (asleep != 0) {
+        return say_region(rank, asleep,
+                          "asleep, its memory is released: restore it first",
+                          atomic_load(&page->last_epoch));
+    }
+    return DYT_OK;
+}
+
+enum dyt_status dyti_control_check_whole(const struct dyti_control_page *page,
+                                         uint64_t regions)
+{
+    uint32_t size = atomic_load(&page->world_size);
+    enum dyt_status st = DYT_OK;
+
+    for (uint32_t i = 0; i < size && st == DYT_OK; i++) {
+        st = dyti_control_check_rank(page, i, regions);
+    }
+    return st;
 }
 
 /* ---- failure ------------------------------------------------------------ */

@@ -40,6 +40,13 @@ struct dyti_control_rank {
     _Atomic uint64_t left;              /* the last epoch it has left */
     _Atomic uint64_t serves;            /* version of the weights it uses */
     _Atomic int32_t cause;              /* enum dyt_status of a FAILED vote */
+    /* Regions of this rank that hold nothing of use, as bits of
+     * dyti_region_bit(): INVALID (overwritten by an in_place switch, or half
+     * copied by a staged one) since switch `lost_epoch`, or asleep. */
+    _Atomic uint64_t lost, asleep;
+    _Atomic uint64_t lost_epoch;
+    /* Staged: the scratch holds `staged` regions of this switch, verified. */
+    _Atomic uint64_t staged_epoch, staged;
 };
 
 struct dyti_control_page {
@@ -51,6 +58,9 @@ struct dyti_control_page {
     _Atomic uint64_t next_version;       /* what a commit makes visible */
     _Alignas(64) _Atomic uint64_t decision; /* epoch << 8 | dyti_decision */
     _Atomic uint64_t version;               /* committed */
+    /* Live address set of each layout, bit = its arena slot; changes with the
+     * version.  next_sets: what a commit makes of it. */
+    _Atomic uint32_t sets, next_sets;
     _Atomic uint32_t decision_bell; /* changes with every decision; futex */
     _Alignas(64) _Atomic uint32_t vote_bell; /* … every vote; futex */
     struct dyti_control_rank rank[DYTI_CONTROL_MAX_RANKS];
@@ -116,6 +126,31 @@ enum dyti_decision dyti_switch_await(struct dyti_control_page *page,
 void dyti_switch_leave(struct dyti_control_page *page, uint32_t rank,
                        uint64_t epoch);
 void dyti_switch_end(struct dyti_control_page *page, uint64_t epoch);
+
+/* ---- what is whole ------------------------------------------------------ */
+
+/* Region (layout, kind) of a rank; slot is an enum dyti_arena_slot. */
+static inline uint64_t dyti_region_bit(uint32_t slot, uint32_t kind)
+{
+    return UINT64_C(1) << (slot * 8u + kind);
+}
+
+/* From now on the rank's regions are INVALID … */
+void dyti_control_lose(struct dyti_control_page *page, uint32_t rank,
+                       uint64_t epoch, uint64_t regions);
+/* … and whole again, by a commit. */
+void dyti_control_heal(struct dyti_control_page *page, uint32_t rank,
+                       uint64_t regions);
+
+/* May these regions be read, on all ranks?
+ * DYT_ERR_STATE: one is INVALID or released; the text names rank and region,
+ * since when, and the remedy.  Before the first commit nothing is refused here:
+ * version 0 says so. */
+enum dyt_status dyti_control_check_whole(const struct dyti_control_page *page,
+                                         uint64_t regions);
+/* … on one rank. */
+enum dyt_status dyti_control_check_rank(const struct dyti_control_page *page,
+                                        uint32_t rank, uint64_t regions);
 
 /* ---- failure ------------------------------------------------------------ */
 

@@ -93,6 +93,23 @@ static void swap_kv(struct dyti_switch *self)
     }
 }
 
+/* One bit of the first element that this rank has received. */
+static void flip_bit(struct dyti_switch *self)
+{
+    const struct dyti_plan_inputs *inputs = &self->params.plan->plan->inputs;
+    const struct dyti_view *view =
+        dyti_layout_view(inputs->dst, self->params.rank);
+
+    for (uint32_t w = 0; w < inputs->want_count; w++) {
+        uint32_t first = view->kind_first[inputs->want[w].kind];
+
+        if (first < view->kind_first[inputs->want[w].kind + 1]) {
+            *shard_data(self, &view->shard[first]) ^= 1u;
+            return;
+        }
+    }
+}
+
 enum dyt_status dyti_fault_before(struct dyti_switch *self,
                                   const struct dyti_switch_order *order)
 {
@@ -113,6 +130,9 @@ enum dyt_status dyti_fault_after(struct dyti_switch *self,
 {
     if (order->fault == DYTI_FAULT_STALE) {
         restore_tensor(self, order->fault_tensor);
+    }
+    if (order->fault == DYTI_FAULT_FLIP) {
+        flip_bit(self);
     }
     if (order->fault == DYTI_FAULT_SWAP_KV) {
         swap_kv(self);
@@ -145,7 +165,10 @@ void dyti_fault_fill_abandoned(struct dyti_switch *self)
     uint32_t kinds = abandoned_kinds(self);
 
     for (uint32_t kind = 0; kind < DYTI_KIND_COUNT; kind++) {
-        if (kinds & (1u << kind)) { /* all ones is a NaN of every float type */
+        if ((kinds & (1u << kind)) != 0 &&
+            (self->overlaid &
+             dyti_region_bit((uint32_t)self->params.from, kind)) ==
+                0) { /* all ones is a NaN of every float type */
             memset(dyti_switch_address(&self->params, self->params.rank,
                                        self->params.from, kind, 0),
                    0xff, map->bytes[self->params.from][kind]);

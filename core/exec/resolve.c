@@ -9,7 +9,9 @@ unsigned char *dyti_switch_address(const struct dyti_switch_params *params,
                                    uint64_t offset)
 {
     return (unsigned char *)params->segment[rank] +
-           params->map[rank].offset[slot][kind] + offset;
+           dyti_arena_offset(&params->map[rank], params->set[slot], slot,
+                             kind) +
+           offset;
 }
 
 /* Bytes from the first to behind the last element. */

@@ -19,7 +19,8 @@ enum {
 const char *dyti_switch_point_name(enum dyti_switch_point point)
 {
     static const char *const name[DYTI_AT_COUNT] = {
-        "start", "prepared", "transferred", "verified", "voted", "decided"};
+        "start", "prepared",   "transferred", "verified",
+        "voted", "committing", "decided"};
 
     return point < DYTI_AT_COUNT ? name[point] : "?";
 }
@@ -57,6 +58,7 @@ void dyti_switch_destroy(struct dyti_switch *self)
     if (self == NULL) {
         return;
     }
+    dyti_switch_destroy(self->other);
     dyti_verifier_fini(&self->verifier);
     free(self->copy);
     free(self->waits);
@@ -76,6 +78,7 @@ enum dyt_status dyti_switch_create(const struct dyti_switch_params *params,
         return DYTI_FAIL(DYT_ERR_NOMEM, "a switch");
     }
     self->params = *params;
+    dyti_mode_sets(&self->params, params->is_other);
     self->schedule = params->plan->schedule;
     if (self->schedule->rank != params->rank ||
         self->schedule->world_size != params->world_size) {
@@ -93,6 +96,9 @@ enum dyt_status dyti_switch_create(const struct dyti_switch_params *params,
         st = dyti_verifier_init(&self->verifier, &params->plan->plan->inputs,
                                 params->rank, &params->kernels, own_region,
                                 &self->params);
+    }
+    if (st == DYT_OK) {
+        st = dyti_mode_init(self);
     }
     if (st != DYT_OK) {
         DYTI_NOTE("preparing a switch on rank %u", params->rank);
@@ -201,6 +207,9 @@ static enum dyt_status meet(struct dyti_switch *self,
     uint64_t *mine = self->meeting + self->params.rank * MEET_WORDS;
     enum dyt_status st = check_lock(self, order), met;
 
+    if (st == DYT_OK) {
+        st = dyti_mode_check(self);
+    }
     mine[MEET_STATUS] = (uint64_t)(uint32_t)(-(int)st);
     mine[MEET_FINGERPRINT] = self->params.plan->fingerprint;
     mine[MEET_EPOCH] = order->epoch;
@@ -219,6 +228,9 @@ static enum dyt_status meet(struct dyti_switch *self,
     if (st == DYT_OK && order->unmanaged) {
         st = dyti_switch_join(self->params.control, order->epoch,
                               order->version);
+    }
+    if (st == DYT_OK) {
+        dyti_mode_begin(self, order->epoch);
     }
     return st;
 }
@@ -295,24 +307,60 @@ static bool foreign_epoch(const struct dyti_switch *self,
     return atomic_load(&self->params.control->epoch) != order->epoch;
 }
 
-static void leave(struct dyti_switch *self,
-                  const struct dyti_switch_order *order,
-                  struct dyti_switch_report *report)
+#ifdef DYT_TEST_HOOKS
+static enum dyt_status half_way(void *arg)
+{
+    const struct dyti_switch_order *order = arg;
+
+    at(order, DYTI_AT_COMMITTING);
+    return order->fault == DYTI_FAULT_COMMIT
+               ? DYTI_FAIL(DYT_ERR_DEVICE, "a local copy")
+               : DYT_OK;
+}
+#endif
+
+/* What the mode does when all have decided for it. */
+static enum dyt_status commit(struct dyti_switch *self,
+                              const struct dyti_switch_order *order)
+{
+    struct dyti_control_rank *rank =
+        &self->params.control->rank[self->params.rank];
+    enum dyt_status st;
+
+#ifdef DYT_TEST_HOOKS
+    struct dyti_switch_order told = *order;
+
+    st = dyti_mode_commit(self, order->epoch, half_way, &told);
+#else
+    st = dyti_mode_commit(self, order->epoch, NULL, NULL);
+#endif
+    if (st != DYT_OK) {
+        return st;
+    }
+    atomic_store(&rank->serves, order->version);
+#ifdef DYT_TEST_HOOKS
+    if (!order->keep_abandoned) {
+        dyti_fault_fill_abandoned(self);
+    }
+#endif
+    return DYT_OK;
+}
+
+static enum dyt_status leave(struct dyti_switch *self,
+                             const struct dyti_switch_order *order,
+                             struct dyti_switch_report *report)
 {
     struct dyti_control_page *page = self->params.control;
+    enum dyt_status st = DYT_OK;
 
     report->version = atomic_load(&page->version);
     if (report->decision == DYTI_DECISION_COMMIT) {
         report->version = order->version;
-        atomic_store(&page->rank[self->params.rank].serves, order->version);
-#ifdef DYT_TEST_HOOKS
-        if (!order->keep_abandoned) {
-            dyti_fault_fill_abandoned(self);
-        }
-#endif
+        st = commit(self, order);
     }
     at(order, DYTI_AT_DECIDED);
     dyti_switch_leave(page, self->params.rank, order->epoch);
+    return st;
 }
 
 /* A rank that was well, and reads that all of them give up. */
@@ -348,9 +396,11 @@ enum dyt_status dyti_switch_run(struct dyti_switch *self,
 {
     struct dyti_switch_report *report = out_report;
     struct dyti_trace_region region;
-    int64_t start = now(self), met, moved, checked, decided;
-    enum dyt_status st;
+    int64_t start, met, moved, checked, decided;
+    enum dyt_status st, left;
 
+    self = dyti_mode_live(self);
+    start = now(self);
     fill_counts(self, order, report);
     at(order, DYTI_AT_START);
     region = dyti_trace_begin("exec", "prepare");
@@ -375,6 +425,9 @@ enum dyt_status dyti_switch_run(struct dyti_switch *self,
         dyti_trace_end(&region, report->verified_bytes);
         checked = now(self);
     }
+    if (st == DYT_OK) {
+        dyti_mode_verified(self, order->epoch);
+    }
     at(order, DYTI_AT_VERIFIED);
     region = dyti_trace_begin("exec", "vote");
     report->decision = vote(self, order, st);
@@ -383,7 +436,8 @@ enum dyt_status dyti_switch_run(struct dyti_switch *self,
     if (st == DYT_OK && report->decision != DYTI_DECISION_COMMIT) {
         st = say_why(self, order);
     }
-    leave(self, order, report);
+    left = leave(self, order, report);
+    st = st != DYT_OK ? st : left;
     report->prepare_ns = met - start;
     report->transfer_ns = moved - met;
     report->verify_ns = checked - moved;

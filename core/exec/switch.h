@@ -2,8 +2,16 @@
  * in: plan and schedule of this rank (sched/cache.h), addresses, ops tables
  * out: the destination regions filled, and the decision that all ranks see
  *
- * A switch is a transaction of mode `transactional`: source and destination are
- * separate memory, so until the commit, and after a failure, the old is whole.
+ * A switch is a transaction.  Its mode (layout/arena.h) says what is left after
+ * a failure:
+ *
+ *   transactional  the old is whole: source and destination are separate memory
+ *   double         likewise, and it goes on serving; a commit flips the address
+ *                  set that is live
+ *   staged         likewise until the decision; then each rank copies its
+ *                  scratch into place, and one that dies meanwhile is INVALID
+ *                  until dyti_switch_heal_staged()
+ *   in_place       from the first overwrite to the commit INVALID
  *
  *   prepare   ranks meet; they refuse, with both numbers, if plan, schedule or
  *             orders differ
@@ -51,6 +59,9 @@ struct dyti_switch_params {
     const struct dyti_clock_ops *clock; /* NULL: all times are 0 */
     void *clock_self;
     int64_t timeout_ns; /* of the wait for the decision; <= 0: none */
+    /* Filled in by dyti_switch_create(). */
+    uint8_t set[DYTI_ARENA_SLOT_COUNT]; /* address set of each layout */
+    bool is_other;                      /* of mode double, for set 1 */
 };
 
 struct dyti_switch; /* opaque: all addresses resolved, nothing left to plan */
@@ -62,6 +73,7 @@ enum dyti_switch_point {
     DYTI_AT_TRANSFERRED, /* before verify */
     DYTI_AT_VERIFIED,    /* before the vote */
     DYTI_AT_VOTED,       /* before the decision is known */
+    DYTI_AT_COMMITTING,  /* staged: while the old is copied over */
     DYTI_AT_DECIDED,     /* before leaving */
     DYTI_AT_COUNT
 };
@@ -73,7 +85,9 @@ enum dyti_switch_fault {
     DYTI_FAULT_STALE,   /* leaves one tensor as it was */
     DYTI_FAULT_SWAP_KV, /* K and V of the first layer it holds change places */
     DYTI_FAULT_LATE,    /* moves its part after its vote */
-    DYTI_FAULT_FAIL     /* half way, the device fails */
+    DYTI_FAULT_FAIL,    /* half way, the device fails */
+    DYTI_FAULT_FLIP,    /* one bit of what it has received changes */
+    DYTI_FAULT_COMMIT   /* staged: the device fails in the local copy */
 };
 
 struct dyti_switch_order {
@@ -118,12 +132,22 @@ void dyti_switch_destroy(struct dyti_switch *self);
  * @return DYT_OK           committed, on all ranks
  * @return DYT_ERR_PEER     aborted, the old is whole; the text names the rank
  * @return DYT_ERR_VERIFY   likewise; the text names the tensor
- * @return DYT_ERR_STATE, DYT_ERR_BUSY, DYT_ERR_INVALID  refused by all
+ * @return DYT_ERR_STATE, DYT_ERR_BUSY, DYT_ERR_INVALID  refused by all (a
+ * source is INVALID, a rank sleeps, another switch runs)
  * @return other            this rank failed, all aborted
  */
 enum dyt_status dyti_switch_run(struct dyti_switch *self,
                                 const struct dyti_switch_order *order,
                                 struct dyti_switch_report *out_report);
+
+/* Once more the local copy of a committed staged switch, for a rank that died
+ * or failed in it: by whoever maps its segment (base) while the rank is gone.
+ * DYT_ERR_STATE: its scratch holds nothing that was committed. */
+enum dyt_status dyti_switch_heal_staged(struct dyti_control_page *page,
+                                        uint32_t rank,
+                                        const struct dyti_arena_map *map,
+                                        void *base,
+                                        const struct dyti_kernels *kernels);
 
 /* Number that ranks compare. */
 uint64_t dyti_switch_fingerprint(const struct dyti_switch *self);

@@ -16,6 +16,11 @@ struct dyti_switch {
     uint64_t *meeting; /* what each rank said when they met, owned */
     uint64_t *counts;  /* [world_size], owned */
     uint64_t kept_bytes, moved_bytes;
+    /* Modes: exec/mode.c. */
+    struct dyti_switch *other; /* double: the one for when set 1 is live */
+    uint64_t filled, read, overlaid;          /* regions, as bits */
+    struct dyti_copy commit[DYTI_KIND_COUNT]; /* staged: scratch to place */
+    uint32_t commit_count;
 #ifdef DYT_TEST_HOOKS
     unsigned char *stale; /* what a fault keeps, during one run */
 #endif
@@ -36,6 +41,29 @@ enum dyt_status dyti_switch_resolve(struct dyti_switch *self);
 
 /* All steps of the schedule, once. */
 enum dyt_status dyti_switch_transfer(struct dyti_switch *self);
+
+/* ---- mode.c ---------------------------------------------------------------
+ */
+
+/* The address sets that a switch uses while set `live` is. */
+void dyti_mode_sets(struct dyti_switch_params *params, uint32_t live);
+enum dyt_status dyti_mode_init(struct dyti_switch *self);
+/* This one or the other, as the control page says. */
+struct dyti_switch *dyti_mode_live(struct dyti_switch *self);
+/* DYT_ERR_STATE: a source is INVALID, or a rank sleeps. */
+enum dyt_status dyti_mode_check(const struct dyti_switch *self);
+/* All have met / this rank has verified / it is about to write over the old. */
+void dyti_mode_begin(struct dyti_switch *self, uint64_t epoch);
+void dyti_mode_verified(struct dyti_switch *self, uint64_t epoch);
+void dyti_mode_overwrites(struct dyti_switch *self, uint64_t epoch);
+/* Committed: make it so here.  `half` is called when the old is being
+ * overwritten (staged); a failure leaves this rank INVALID. */
+typedef enum dyt_status (*dyti_mode_half_fn)(void *arg);
+enum dyt_status dyti_mode_commit(struct dyti_switch *self, uint64_t epoch,
+                                 dyti_mode_half_fn half, void *arg);
+uint32_t dyti_staged_copies(const struct dyti_arena_map *map, void *base,
+                            uint64_t regions,
+                            struct dyti_copy out[DYTI_KIND_COUNT]);
 
 /* ---- fault.c: only what test builds compile -------------------------------
  */

@@ -3,6 +3,8 @@
 
 #include "base/checked.h"
 
+#include <string.h>
+
 /* Append `bytes`, rounded up; nothing takes no room. */
 static enum dyt_status append(uint64_t bytes, uint64_t *end,
                               uint64_t *out_offset)
@@ -21,30 +23,187 @@ static enum dyt_status append(uint64_t bytes, uint64_t *end,
     return DYT_OK;
 }
 
-enum dyt_status dyti_arena_map_build(
-    const struct dyti_layout *const layout[DYTI_ARENA_SLOT_COUNT],
-    uint32_t rank, uint64_t work_bytes, struct dyti_arena_map *out_map)
+const char *dyti_arena_slot_name(enum dyti_arena_slot slot)
 {
-    struct dyti_arena_map map = {.work_bytes = work_bytes};
+    static const char *const name[DYTI_ARENA_SLOT_COUNT] = {"rollout", "train",
+                                                            "reference"};
+
+    return slot < DYTI_ARENA_SLOT_COUNT ? name[slot] : "?";
+}
+
+const char *dyti_switch_mode_name(enum dyti_switch_mode mode)
+{
+    static const char *const name[DYTI_MODE_COUNT] = {"transactional", "double",
+                                                      "staged", "in_place"};
+
+    return (unsigned)mode < DYTI_MODE_COUNT ? name[mode] : "?";
+}
+
+static uint64_t region_bytes(
+    const struct dyti_layout *const layout[DYTI_ARENA_SLOT_COUNT], int slot,
+    int kind, uint32_t rank)
+{
+    return layout[slot] == NULL || rank >= layout[slot]->desc.world_size
+               ? 0
+               : layout[slot]->view[rank].region_bytes[kind];
+}
+
+bool dyti_arena_moves(
+    const struct dyti_layout *const layout[DYTI_ARENA_SLOT_COUNT], int slot,
+    int kind)
+{
+    int other =
+        slot == DYTI_ARENA_ROLLOUT ? DYTI_ARENA_TRAIN : DYTI_ARENA_ROLLOUT;
+
+    return slot != DYTI_ARENA_REFERENCE && kind != DYTI_GRAD &&
+           layout[slot] != NULL && layout[other] != NULL &&
+           layout[slot]->desc.residency[kind] == DYTI_HELD &&
+           layout[other]->desc.residency[kind] != DYTI_PARKED;
+}
+
+/* One map while it grows. */
+struct mapping {
+    const struct dyti_layout *const *layout;
+    uint32_t rank;
+    struct dyti_arena_map map;
+};
+
+/* The regions of one layout that move, one behind the other from *end on. */
+static enum dyt_status place_moving(
+    struct mapping *m, int slot, uint64_t *end,
+    uint64_t offset[DYTI_ARENA_SLOT_COUNT][DYTI_KIND_COUNT])
+{
     enum dyt_status st = DYT_OK;
 
-    for (int slot = 0; slot < DYTI_ARENA_SLOT_COUNT; slot++) {
-        if (layout[slot] == NULL || rank >= layout[slot]->desc.world_size) {
-            continue;
-        }
-        for (int kind = 0; kind < DYTI_KIND_COUNT && st == DYT_OK; kind++) {
-            map.bytes[slot][kind] = layout[slot]->view[rank].region_bytes[kind];
-            st = append(map.bytes[slot][kind], &map.total_bytes,
-                        &map.offset[slot][kind]);
+    for (int kind = 0; kind < DYTI_KIND_COUNT && st == DYT_OK; kind++) {
+        if (dyti_arena_moves(m->layout, slot, kind)) {
+            st = append(m->map.bytes[slot][kind], end, &offset[slot][kind]);
         }
     }
+    return st;
+}
+
+/* Both layouts from one place on: as much as the larger one needs. */
+static enum dyt_status place_over(
+    struct mapping *m, uint64_t offset[DYTI_ARENA_SLOT_COUNT][DYTI_KIND_COUNT])
+{
+    uint64_t start = m->map.total_bytes, end[2] = {start, start};
+    enum dyt_status st = place_moving(m, DYTI_ARENA_ROLLOUT, &end[0], offset);
+
+    st = st != DYT_OK ? st : place_moving(m, DYTI_ARENA_TRAIN, &end[1], offset);
     if (st == DYT_OK) {
-        st = append(work_bytes, &map.total_bytes, &map.work_offset);
+        m->map.total_bytes = end[0] > end[1] ? end[0] : end[1];
+    }
+    return st;
+}
+
+static enum dyt_status place_regions(struct mapping *m)
+{
+    bool over = m->map.mode == DYTI_MODE_IN_PLACE;
+    enum dyt_status st = over ? place_over(m, m->map.offset) : DYT_OK;
+
+    for (int slot = 0; slot < DYTI_ARENA_SLOT_COUNT; slot++) {
+        for (int kind = 0; kind < DYTI_KIND_COUNT && st == DYT_OK; kind++) {
+            if (!over || !dyti_arena_moves(m->layout, slot, kind)) {
+                st = append(m->map.bytes[slot][kind], &m->map.total_bytes,
+                            &m->map.offset[slot][kind]);
+            }
+        }
+    }
+    return st;
+}
+
+/* Behind `work`: the second address set, or staging memory. */
+static enum dyt_status place_extra(struct mapping *m,
+                                   const struct dyti_arena_options *options)
+{
+    struct dyti_arena_map *map = &m->map;
+
+    memcpy(map->offset1, map->offset, sizeof(map->offset1));
+    switch (map->mode) {
+    case DYTI_MODE_DOUBLE:
+        return place_moving(m, DYTI_ARENA_ROLLOUT, &map->total_bytes,
+                            map->offset1);
+    case DYTI_MODE_STAGED:
+        return place_over(m, map->offset1);
+    case DYTI_MODE_IN_PLACE:
+        map->staging_bytes = options->staging_bytes;
+        return append(map->staging_bytes, &map->total_bytes,
+                      &map->staging_offset);
+    default:
+        return DYT_OK;
+    }
+}
+
+enum dyt_status dyti_arena_map_build_mode(
+    const struct dyti_layout *const layout[DYTI_ARENA_SLOT_COUNT],
+    uint32_t rank, const struct dyti_arena_options *options,
+    struct dyti_arena_map *out_map)
+{
+    struct mapping m = {
+        .layout = layout,
+        .rank = rank,
+        .map = {.work_bytes = options->work_bytes, .mode = options->mode}};
+    enum dyt_status st;
+
+    for (int slot = 0; slot < DYTI_ARENA_SLOT_COUNT; slot++) {
+        for (int kind = 0; kind < DYTI_KIND_COUNT; kind++) {
+            m.map.bytes[slot][kind] = region_bytes(layout, slot, kind, rank);
+        }
+    }
+    st = place_regions(&m);
+    if (st == DYT_OK) {
+        st =
+            append(options->work_bytes, &m.map.total_bytes, &m.map.work_offset);
+    }
+    if (st == DYT_OK) {
+        st = place_extra(&m, options);
     }
     if (st != DYT_OK) {
         DYTI_NOTE("mapping the segment of rank %u", rank);
         return st;
     }
-    *out_map = map;
+    *out_map = m.map;
     return DYT_OK;
+}
+
+enum dyt_status dyti_arena_map_build(
+    const struct dyti_layout *const layout[DYTI_ARENA_SLOT_COUNT],
+    uint32_t rank, uint64_t work_bytes, struct dyti_arena_map *out_map)
+{
+    struct dyti_arena_options options = {.work_bytes = work_bytes};
+
+    return dyti_arena_map_build_mode(layout, rank, &options, out_map);
+}
+
+void dyti_arena_cost(
+    const struct dyti_layout *const layout[DYTI_ARENA_SLOT_COUNT],
+    uint32_t rank, const struct dyti_arena_options *options,
+    struct dyti_arena_cost *out_cost)
+{
+    struct dyti_arena_cost cost = {.resident = options->work_bytes};
+    uint64_t larger;
+
+    for (int slot = 0; slot < DYTI_ARENA_SLOT_COUNT; slot++) {
+        for (int kind = 0; kind < DYTI_KIND_COUNT; kind++) {
+            uint64_t bytes = region_bytes(layout, slot, kind, rank);
+            uint64_t *to = &cost.resident;
+
+            if (dyti_arena_moves(layout, slot, kind)) {
+                to = slot == DYTI_ARENA_ROLLOUT ? &cost.rollout : &cost.train;
+            }
+            *to += bytes;
+        }
+    }
+    larger = cost.rollout > cost.train ? cost.rollout : cost.train;
+    cost.total = cost.resident;
+    if (options->mode == DYTI_MODE_IN_PLACE) {
+        cost.total += larger + options->staging_bytes;
+    } else {
+        cost.total += cost.rollout + cost.train;
+        cost.total += options->mode == DYTI_MODE_DOUBLE   ? cost.rollout
+                      : options->mode == DYTI_MODE_STAGED ? larger
+                                                          : 0;
+    }
+    *out_cost = cost;
 }

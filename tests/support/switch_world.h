@@ -23,13 +23,15 @@ struct sw_case {
     bool moves_optimizer; /* both layouts train: every kind travels */
     struct dyti_model *model;
     struct dyti_layout *layout[DYTI_ARENA_SLOT_COUNT];
+    struct dyti_arena_options options;
     struct dyti_arena_map map[SW_RANKS_MAX];
 };
 
 /* Memory of a world, made before its ranks. */
 struct sw_memory {
     const struct dyti_memory_ops *ops;
-    int64_t timeout_ns; /* of the ranks' waits */
+    int64_t timeout_ns;                /* of the ranks' waits */
+    struct dyti_arena_options options; /* of the case */
     int control, segment[SW_RANKS_MAX];
     enum dyti_page_kind pages[SW_RANKS_MAX];
     struct dyti_segment_mem control_mem, segment_mem[SW_RANKS_MAX];
@@ -120,8 +122,11 @@ static inline void sw_desc(uint64_t seed, uint32_t world_size, bool trains,
     *out = desc;
 }
 
-static inline enum dyt_status sw_case_init(struct sw_case *c, uint64_t seed,
-                                           uint32_t world_size)
+#define SW_WORK_BYTES 100000u
+
+static inline enum dyt_status sw_case_init_mode(
+    struct sw_case *c, uint64_t seed, uint32_t world_size,
+    const struct dyti_arena_options *options)
 {
     struct dyti_arch arch = sw_arch(seed);
     uint32_t ranks[2][SW_RANKS_MAX] = {{0}};
@@ -130,6 +135,7 @@ static inline enum dyt_status sw_case_init(struct sw_case *c, uint64_t seed,
 
     *c = (struct sw_case){.seed = seed,
                           .world_size = world_size,
+                          .options = *options,
                           .moves_optimizer = sw_draw(seed, 7, 3) == 0};
     st = dyti_model_build(&arch, &c->model);
     if (st == DYT_OK) {
@@ -141,10 +147,19 @@ static inline enum dyt_status sw_case_init(struct sw_case *c, uint64_t seed,
         st = dyti_layout_build(c->model, &desc, &c->layout[DYTI_ARENA_TRAIN]);
     }
     for (uint32_t r = 0; r < world_size && st == DYT_OK; r++) {
-        st = dyti_arena_map_build((const struct dyti_layout *const *)c->layout,
-                                  r, 100000, &c->map[r]);
+        st = dyti_arena_map_build_mode(
+            (const struct dyti_layout *const *)c->layout, r, options,
+            &c->map[r]);
     }
     return st;
+}
+
+static inline enum dyt_status sw_case_init(struct sw_case *c, uint64_t seed,
+                                           uint32_t world_size)
+{
+    struct dyti_arena_options options = {.work_bytes = SW_WORK_BYTES};
+
+    return sw_case_init_mode(c, seed, world_size, &options);
 }
 
 static inline void sw_case_fini(struct sw_case *c)
@@ -163,8 +178,10 @@ static inline void sw_memory_open(struct sw_memory *memory, struct sw_case *c,
     const struct dyti_memory_ops *ops = &dyti_memory_host;
     uint64_t bytes = 0;
 
-    *memory = (struct sw_memory){
-        .ops = ops, .timeout_ns = 20000000000, .control = -1};
+    *memory = (struct sw_memory){.ops = ops,
+                                 .options = c->options,
+                                 .timeout_ns = 20000000000,
+                                 .control = -1};
     assert_ok(
         dyti_world_control_bytes((const struct dyti_layout *const *)c->layout,
                                  c->world_size, &dyti_group_shm, &bytes));
@@ -219,7 +236,7 @@ static inline enum dyt_status sw_rank_open(struct sw_rank *rank,
     enum dyt_status st;
 
     *rank = (struct sw_rank){.me = me, .kernels = {.ops = &dyti_kernels_host}};
-    st = sw_case_init(&rank->c, seed, world_size);
+    st = sw_case_init_mode(&rank->c, seed, world_size, &memory->options);
     if (st == DYT_OK) {
         st = rank->kernels.ops->open(&kernel, &rank->kernels.self);
     }
