@@ -135,6 +135,11 @@ int dyti_cmd_run(int argc, char **argv)
     if (st != DYT_OK) {
         return dyti_exit_fail("run", st);
     }
+    st = dyti_exit_given(dyti_arch_check_runs(&loaded.assembly.model->arch));
+    if (st != DYT_OK) {
+        dyti_loaded_job_close(&loaded);
+        return dyti_exit_fail("run", st);
+    }
     if (a.dry_run) {
         st = check_data(&loaded.job);
         st = st != DYT_OK ? st : dyti_dry_run(&loaded, stdout);

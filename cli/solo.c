@@ -57,6 +57,7 @@ static enum dyt_status make_layout(struct dyti_solo *s,
         d.dtype[k] = DYTI_F32;
     }
     d.dtype[DYTI_PARAM] = p->dtype;
+    st = st != DYT_OK ? st : dyti_arch_check_runs(&arch);
     st = st != DYT_OK
              ? st
              : dyti_generation_config_read(p->model_dir, &s->generation);

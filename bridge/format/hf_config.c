@@ -4,6 +4,7 @@
 #include "format/hf_config.h"
 
 #include "format/file.h"
+#include "format/hf_planned.h"
 #include "format/json_file.h"
 
 #include "base/banned.h"
@@ -66,7 +67,8 @@ static enum dyt_status find_family(const struct dyti_json_at *at,
     }
     return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
                      "%s: model_type %s is not available; llama, mistral, "
-                     "qwen2 and qwen3 are",
+                     "qwen2 and qwen3 are, and for layouts and plans "
+                     "qwen3_moe, mixtral, deepseek_v2, deepseek_v3 and gpt2",
                      at->file, type);
 }
 
@@ -321,8 +323,8 @@ static enum dyt_status read_rope(const struct dyti_json_at *at,
 
 /* ---- sizes --------------------------------------------------------------- */
 
-static enum dyt_status read_dtype(const struct dyti_json_at *at,
-                                  enum dyti_dtype *out)
+enum dyt_status dyti_hf_dtype(const struct dyti_json_at *at,
+                              enum dyti_dtype *out)
 {
     const char *name;
     enum dyt_status st = dyti_json_text_or(at, "torch_dtype", "float32", &name);
@@ -432,7 +434,7 @@ static enum dyt_status read_rest(const struct dyti_json_at *at,
         st = dyti_json_bool_or(at, "tie_word_embeddings", false, &a->tied);
     }
     if (st == DYT_OK) {
-        st = read_dtype(at, &a->dtype);
+        st = dyti_hf_dtype(at, &a->dtype);
     }
     if (st == DYT_OK && (!(a->rms_eps >= 0) || !(a->init_std >= 0))) {
         st = DYTI_FAIL(DYT_ERR_FORMAT,
@@ -450,9 +452,15 @@ static enum dyt_status read_arch(const struct dyti_json_at *at,
 {
     struct dyti_arch arch = {0};
     const struct family_row *row = NULL;
+    enum dyti_family planned;
+    const char *type = NULL;
     bool window = false;
-    enum dyt_status st = find_family(at, &row);
+    enum dyt_status st = dyti_json_text_or(at, "model_type", NULL, &type);
 
+    if (st == DYT_OK && type != NULL && dyti_hf_planned_has(type, &planned)) {
+        return dyti_hf_planned_read(at, planned, out_arch);
+    }
+    st = st != DYT_OK ? st : find_family(at, &row);
     if (st != DYT_OK) {
         return st;
     }

@@ -25,7 +25,8 @@ struct dyti_generation_config {
 };
 
 /**
- * Read <dir>/config.json of the Llama, Mistral, Qwen2 or Qwen3 family.
+ * Read <dir>/config.json of the Llama, Mistral, Qwen2 or Qwen3 family, or of
+ * one that can be laid out and planned (dyti_arch_check_runs() refuses it).
  * @return DYT_ERR_IO           no such file
  * @return DYT_ERR_FORMAT       not JSON, a key is missing or has a bad value
  * @return DYT_ERR_UNSUPPORTED  needs what we do not have, by name

@@ -1,6 +1,7 @@
 /* struct dyti_arch → config.json, and generation_config.json both ways. */
 #include "format/file.h"
 #include "format/hf_config.h"
+#include "format/hf_planned.h"
 #include "format/json_file.h"
 
 #include "base/banned.h"
@@ -107,7 +108,8 @@ enum dyt_status dyti_hf_config_write(const char *dir,
     if (st != DYT_OK) {
         return st;
     }
-    json = arch_json(arch);
+    json = arch->family <= DYTI_QWEN3 ? arch_json(arch)
+                                      : dyti_hf_planned_json(arch);
     if (json == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "%s", path);
     }

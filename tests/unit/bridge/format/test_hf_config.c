@@ -2,6 +2,8 @@
  * and that what we write is read back. */
 #include "dyt_test.h"
 
+#include "arch_cases.h"
+
 #include "format/hf_config.h"
 
 #define LLAMA                                                                  \
@@ -139,7 +141,20 @@ static void wrong_configs_are_named(void **state)
         {"[]", DYT_ERR_FORMAT, "object"},
         {"{} x", DYT_ERR_FORMAT, "end of file"},
         {"{}", DYT_ERR_FORMAT, "model_type is missing"},
-        {"{\"model_type\":\"gpt2\"}", DYT_ERR_UNSUPPORTED, "gpt2"},
+        {"{\"model_type\":\"bloom\"}", DYT_ERR_UNSUPPORTED, "bloom"},
+        {"{\"model_type\":\"mixtral\"}", DYT_ERR_FORMAT,
+         "vocab_size is missing"},
+        {"{\"model_type\":\"gpt2\",\"n_embd\":10,\"n_head\":3}", DYT_ERR_FORMAT,
+         "not a multiple of 3 heads"},
+        {OTHER("qwen3_moe", "Qwen3MoeForCausalLM") "}", DYT_ERR_FORMAT,
+         "num_experts is missing"},
+        {OTHER("qwen3_moe", "Qwen3MoeForCausalLM") ",\"num_experts\":4,"
+                                                   "\"moe_intermediate_size\":"
+                                                   "8,\"mlp_only_layers\":[1]}",
+         DYT_ERR_UNSUPPORTED, "mlp_only_layers"},
+        {OTHER("deepseek_v3",
+               "DeepseekV3ForCausalLM") ",\"n_routed_experts\":0}",
+         DYT_ERR_FORMAT, "n_routed_experts is 0"},
         {"{\"model_type\":7}", DYT_ERR_FORMAT, "model_type must be a string"},
         {"{\"model_type\":\"llama\"}", DYT_ERR_FORMAT, "vocab_size is missing"},
         {"{\"model_type\":\"llama\",\"model_type\":\"llama\"}", DYT_ERR_FORMAT,
@@ -332,6 +347,36 @@ static void written_configs_are_read_back(void **state)
     }
 }
 
+/* Families that are planned only: what decides shapes goes through the file. */
+static void planned_families_are_read_back(void **state)
+{
+    static const struct dyti_arch arch[] = {
+        DYT_ARCH_TINY_MOE,        DYT_ARCH_TINY_MIXTRAL, DYT_ARCH_TINY_MLA,
+        DYT_ARCH_TINY_MLA_DIRECT, DYT_ARCH_TINY_GPT2,    DYT_ARCH_QWEN3_235B,
+        DYT_ARCH_DEEPSEEK_V3};
+    const char *dir = dyt_test_dir();
+
+    (void)state;
+    for (size_t i = 0; i < DYT_TEST_COUNT(arch); i++) {
+        struct dyti_model *want = NULL, *got = NULL;
+        struct dyti_arch a;
+
+        assert_ok(dyti_hf_config_write(dir, &arch[i], NULL));
+        assert_ok(dyti_hf_config_read(dir, &a));
+        assert_ok(dyti_model_build(&arch[i], &want));
+        assert_ok(dyti_model_build(&a, &got));
+        assert_int_equal(want->tensor_count, got->tensor_count);
+        for (uint32_t t = 0; t < want->tensor_count; t++) {
+            assert_string_equal(want->tensor[t].name, got->tensor[t].name);
+            assert_memory_equal(want->tensor[t].shape, got->tensor[t].shape,
+                                sizeof(want->tensor[t].shape));
+        }
+        assert_int_equal(arch[i].dtype, a.dtype);
+        dyti_model_destroy(want);
+        dyti_model_destroy(got);
+    }
+}
+
 static void write_text(const char *dir, const char *name, const char *text)
 {
     char path[512];
@@ -385,6 +430,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(wrong_configs_are_named),
     cmocka_unit_test(a_missing_directory_is_an_io_error),
     cmocka_unit_test(written_configs_are_read_back),
+    cmocka_unit_test(planned_families_are_read_back),
     cmocka_unit_test(generation_config_falls_back_to_config),
 };
 DYT_TEST_MAIN(tests)
