@@ -59,6 +59,9 @@ struct dyti_p2p {
     uint64_t size_bytes;
 };
 
+/* Messages of one member that may be in flight by post(). */
+#define DYTI_GROUP_POSTS 256u
+
 struct dyti_group_traffic { /* bytes this member wrote for and read from others
                              */
     uint64_t sent_bytes, received_bytes, calls;
@@ -98,6 +101,26 @@ struct dyti_group_ops {
                                 size_t count);
 
     void (*traffic)(void *self, struct dyti_group_traffic *out_traffic);
+
+    /* Messages that travel while the caller works: post, then poll now and
+     * then.  Order and sizes as in exchange(); its messages and these never
+     * are under way together, other collectives may be.  `message` is borrowed
+     * for the call, its buffer until the ticket is done.  None of these calls
+     * blocks but wait(); no allocation once a buffer's address is known.
+     *
+     * post    DYT_PENDING: DYTI_GROUP_POSTS are in flight; poll, try again
+     * poll    DYT_OK: done, the ticket is spent; DYT_PENDING: not yet.  All
+     *         that is in flight moves on, whichever ticket is asked for.
+     * wait    sleep until something may have moved, at most 40 ms.
+     *         DYT_ERR_PEER after an abort; DYT_ERR_TIMEOUT, with the rank, when
+     *         nothing has moved for the group's timeout
+     * cancel  forget what is in flight, and drop what has come and nobody
+     *         received.  For when no member sends: all call it, then meet */
+    enum dyt_status (*post)(void *self, const struct dyti_p2p *message,
+                            uint64_t *out_ticket);
+    enum dyt_status (*poll)(void *self, uint64_t ticket);
+    enum dyt_status (*wait)(void *self);
+    void (*cancel)(void *self);
 };
 
 /* A group as rooms get it: the table and its handle.  ops == NULL or size 1:

@@ -7,12 +7,17 @@
 #ifndef DYTI_OPS_MOVER_H
 #define DYTI_OPS_MOVER_H
 
+#include "ops/group.h"
 #include "ops/kernels.h"
 
 #include <stddef.h>
 
-#define DYTI_MOVER_CAP_PULL 1u /* reads a peer's memory */
-#define DYTI_MOVER_CAP_PUSH 2u /* writes a peer's memory */
+#define DYTI_MOVER_CAP_PULL    1u /* reads a peer's memory */
+#define DYTI_MOVER_CAP_PUSH    2u /* writes a peer's memory */
+#define DYTI_MOVER_CAP_MESSAGE 4u /* sends and receives dense bytes */
+
+/* Bytes before the buffer of a message that are the mover's own. */
+#define DYTI_MOVER_HEAD_BYTES 64u
 
 typedef uint64_t dyti_ticket;
 
@@ -20,15 +25,28 @@ struct dyti_mover_params {
     uint32_t struct_size;
     uint32_t rank, world_size;
     const struct dyti_kernels *kernels; /* borrowed until close */
+    const struct dyti_group *group; /* MESSAGE: all ranks, by rank; borrowed */
 };
 
-/* A batch of strided copies between this rank's memory and one peer's, both
- * mapped here: src and dst in each copy are addresses of this process. */
+enum dyti_move_kind {
+    DYTI_MOVE_COPY, /* PULL, PUSH */
+    DYTI_MOVE_SEND, /* MESSAGE */
+    DYTI_MOVE_RECV
+};
+
+/* COPY: a batch of strided copies between this rank's memory and one peer's,
+ * both mapped here: src and dst in each copy are addresses of this process.
+ * SEND, RECV: one message of dense bytes; those of one ordered pair of ranks
+ * are posted in the same order on both sides. */
 struct dyti_move {
     uint32_t struct_size;
     uint32_t peer;
     const struct dyti_copy *copy; /* borrowed until the ticket completes */
     size_t copy_count;
+    enum dyti_move_kind kind;
+    void *buf; /* DYTI_MOVER_HEAD_BYTES before it are written too; borrowed
+                  until the ticket completes */
+    uint64_t size_bytes;
 };
 
 struct dyti_mover_ops {
@@ -43,10 +61,20 @@ struct dyti_mover_ops {
     enum dyt_status (*post)(void *self, const struct dyti_move *move,
                             dyti_ticket *out_ticket);
     /* DYT_PENDING while running; on DYT_OK all dst bytes are in place and
-     * visible to every rank that passes a barrier afterwards. */
+     * visible to every rank that passes a barrier afterwards.  A ticket that
+     * was answered with anything else is spent.
+     * DYT_ERR_PEER: a message is missing, came twice or is another's: named */
     enum dyt_status (*poll)(void *self, dyti_ticket ticket);
     /* Stop, and wait until no buffer is touched any more. */
     void (*cancel)(void *self);
+
+    /* Only of movers with DYTI_MOVER_CAP_MESSAGE, else NULL.
+     * begin  before the ranks meet for switch `epoch`, on all of them: nothing
+     *        of an earlier switch is taken for one of this
+     * wait   sleep until something may have moved, at most 40 ms; statuses of
+     *        the group's wait() */
+    void (*begin)(void *self, uint64_t epoch);
+    enum dyt_status (*wait)(void *self);
 };
 
 #endif /* DYTI_OPS_MOVER_H */

@@ -49,6 +49,18 @@ static void opened_again_goes_on(void **state)
     group_each(DYT_RANKS_THREADS, check_reopen);
 }
 
+static void posted_messages_travel_meanwhile(void **state)
+{
+    (void)state;
+    group_each(DYT_RANKS_THREADS, check_posts);
+}
+
+static void posted_messages_end_by_abort_or_deadline(void **state)
+{
+    (void)state;
+    group_each(DYT_RANKS_THREADS, check_posts_end);
+}
+
 static void bad_params_are_refused(void **state)
 {
     (void)state;
@@ -94,6 +106,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_deadline_names_the_late),
     cmocka_unit_test(different_calls_are_an_error),
     cmocka_unit_test(opened_again_goes_on),
+    cmocka_unit_test(posted_messages_travel_meanwhile),
+    cmocka_unit_test(posted_messages_end_by_abort_or_deadline),
     cmocka_unit_test(bad_params_are_refused),
 };
 DYT_TEST_MAIN(tests)

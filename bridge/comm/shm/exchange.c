@@ -5,14 +5,14 @@
 
 #include <string.h>
 
-#define HEADER_BYTES sizeof(uint64_t) /* the payload's size */
+#define HEADER_BYTES DYTI_SHM_HEADER_BYTES
 
 static uint64_t min_u64(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
 
-static void ring_bell(struct dyti_shm_group *group, uint32_t peer)
+void dyti_shm_ring_bell(struct dyti_shm_group *group, uint32_t peer)
 {
     struct dyti_shm_member *member = &group->member[peer];
 
@@ -52,41 +52,53 @@ static size_t next_message(const struct dyti_p2p *message, size_t count,
     return from;
 }
 
-/* As much of the messages to one peer as its ring takes.  true: moved on. */
-static bool send_some(struct dyti_shm_group *group,
-                      const struct dyti_p2p *message, size_t count,
-                      uint32_t peer)
+bool dyti_shm_send_some(struct dyti_shm_group *group,
+                        const struct dyti_p2p *message, uint64_t *done)
 {
-    struct dyti_shm_cursor *cursor = &group->send[peer];
-    struct dyti_shm_ring *ring = dyti_shm_ring(group, group->rank, peer);
+    struct dyti_shm_ring *ring =
+        dyti_shm_ring(group, group->rank, message->peer);
     uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
     uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_acquire);
-    uint64_t start = head;
+    uint64_t room = group->ring_bytes - (head - tail), start = head, bytes;
+
+    if (*done == 0) {
+        if (room < HEADER_BYTES) {
+            return false;
+        }
+        ring_write(ring, group->ring_bytes, head, &message->size_bytes,
+                   HEADER_BYTES);
+        head += HEADER_BYTES;
+        room -= HEADER_BYTES;
+        *done = HEADER_BYTES;
+    }
+    bytes = min_u64(message->size_bytes + HEADER_BYTES - *done, room);
+    if (bytes > 0) {
+        ring_write(ring, group->ring_bytes, head,
+                   (const unsigned char *)message->buf + (*done - HEADER_BYTES),
+                   bytes);
+        head += bytes;
+        *done += bytes;
+        group->traffic.sent_bytes += bytes;
+    }
+    if (head == start) {
+        return false;
+    }
+    atomic_store_explicit(&ring->head, head, memory_order_release);
+    return true;
+}
+
+/* As much of the messages to one peer as its ring takes.  true: moved on. */
+static bool send_messages(struct dyti_shm_group *group,
+                          const struct dyti_p2p *message, size_t count,
+                          uint32_t peer)
+{
+    struct dyti_shm_cursor *cursor = &group->send[peer];
+    bool moved = false;
 
     while (cursor->message < count) {
         const struct dyti_p2p *now = &message[cursor->message];
-        uint64_t room = group->ring_bytes - (head - tail), bytes;
 
-        if (cursor->offset == 0) {
-            if (room < HEADER_BYTES) {
-                break;
-            }
-            ring_write(ring, group->ring_bytes, head, &now->size_bytes,
-                       HEADER_BYTES);
-            head += HEADER_BYTES;
-            room -= HEADER_BYTES;
-            cursor->offset = HEADER_BYTES;
-        }
-        bytes = min_u64(now->size_bytes + HEADER_BYTES - cursor->offset, room);
-        if (bytes > 0) {
-            ring_write(ring, group->ring_bytes, head,
-                       (const unsigned char *)now->buf +
-                           (cursor->offset - HEADER_BYTES),
-                       bytes);
-            head += bytes;
-            cursor->offset += bytes;
-            group->traffic.sent_bytes += bytes;
-        }
+        moved |= dyti_shm_send_some(group, now, &cursor->offset);
         if (cursor->offset < now->size_bytes + HEADER_BYTES) {
             break;
         }
@@ -94,12 +106,10 @@ static bool send_some(struct dyti_shm_group *group,
             next_message(message, count, cursor->message + 1, peer, true);
         cursor->offset = 0;
     }
-    if (head == start) {
-        return false;
+    if (moved) {
+        dyti_shm_ring_bell(group, peer);
     }
-    atomic_store_explicit(&ring->head, head, memory_order_release);
-    ring_bell(group, peer);
-    return true;
+    return moved;
 }
 
 static enum dyt_status wrong_size(struct dyti_shm_group *group, uint32_t peer,
@@ -114,45 +124,66 @@ static enum dyt_status wrong_size(struct dyti_shm_group *group, uint32_t peer,
                      (unsigned long long)wanted);
 }
 
-/* As much of the messages from one peer as has come. */
-static enum dyt_status receive_some(struct dyti_shm_group *group,
-                                    const struct dyti_p2p *message,
-                                    size_t count, uint32_t peer,
-                                    bool *out_moved)
+enum dyt_status dyti_shm_receive_some(struct dyti_shm_group *group,
+                                      const struct dyti_p2p *message,
+                                      uint64_t *done, bool *out_moved)
 {
-    struct dyti_shm_cursor *cursor = &group->recv[peer];
-    struct dyti_shm_ring *ring = dyti_shm_ring(group, peer, group->rank);
+    struct dyti_shm_ring *ring =
+        dyti_shm_ring(group, message->peer, group->rank);
     uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_relaxed);
     uint64_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
-    uint64_t start = tail;
+    uint64_t have = head - tail, start = tail, bytes;
+
+    *out_moved = false;
+    if (*done == 0) {
+        uint64_t size;
+
+        if (have < HEADER_BYTES) {
+            return DYT_OK;
+        }
+        ring_read(ring, group->ring_bytes, tail, &size, HEADER_BYTES);
+        if (size != message->size_bytes) {
+            return wrong_size(group, message->peer, size, message->size_bytes);
+        }
+        tail += HEADER_BYTES;
+        have -= HEADER_BYTES;
+        *done = HEADER_BYTES;
+    }
+    bytes = min_u64(message->size_bytes + HEADER_BYTES - *done, have);
+    if (bytes > 0) {
+        ring_read(ring, group->ring_bytes, tail,
+                  (unsigned char *)message->buf + (*done - HEADER_BYTES),
+                  bytes);
+        tail += bytes;
+        *done += bytes;
+        group->traffic.received_bytes += bytes;
+    }
+    if (tail != start) {
+        *out_moved = true;
+        atomic_store_explicit(&ring->tail, tail, memory_order_release);
+    }
+    return DYT_OK;
+}
+
+/* As much of the messages from one peer as has come. */
+static enum dyt_status receive_messages(struct dyti_shm_group *group,
+                                        const struct dyti_p2p *message,
+                                        size_t count, uint32_t peer,
+                                        bool *out_moved)
+{
+    struct dyti_shm_cursor *cursor = &group->recv[peer];
+    bool moved = false;
 
     while (cursor->message < count) {
         const struct dyti_p2p *now = &message[cursor->message];
-        uint64_t have = head - tail, bytes;
+        bool some = false;
+        enum dyt_status st =
+            dyti_shm_receive_some(group, now, &cursor->offset, &some);
 
-        if (cursor->offset == 0) {
-            if (have < HEADER_BYTES) {
-                break;
-            }
-            ring_read(ring, group->ring_bytes, tail, &cursor->header,
-                      HEADER_BYTES);
-            if (cursor->header != now->size_bytes) {
-                return wrong_size(group, peer, cursor->header, now->size_bytes);
-            }
-            tail += HEADER_BYTES;
-            have -= HEADER_BYTES;
-            cursor->offset = HEADER_BYTES;
+        if (st != DYT_OK) {
+            return st;
         }
-        bytes = min_u64(now->size_bytes + HEADER_BYTES - cursor->offset, have);
-        if (bytes > 0) {
-            ring_read(ring, group->ring_bytes, tail,
-                      (unsigned char *)now->buf +
-                          (cursor->offset - HEADER_BYTES),
-                      bytes);
-            tail += bytes;
-            cursor->offset += bytes;
-            group->traffic.received_bytes += bytes;
-        }
+        moved |= some;
         if (cursor->offset < now->size_bytes + HEADER_BYTES) {
             break;
         }
@@ -160,11 +191,10 @@ static enum dyt_status receive_some(struct dyti_shm_group *group,
             next_message(message, count, cursor->message + 1, peer, false);
         cursor->offset = 0;
     }
-    *out_moved = tail != start;
-    if (tail != start) {
-        atomic_store_explicit(&ring->tail, tail, memory_order_release);
-        ring_bell(group, peer);
+    if (moved) {
+        dyti_shm_ring_bell(group, peer);
     }
+    *out_moved = moved;
     return DYT_OK;
 }
 
@@ -179,12 +209,12 @@ static enum dyt_status progress(struct dyti_shm_group *group,
         bool received = false;
 
         if (group->send[peer].message < count) {
-            moved |= send_some(group, message, count, peer);
+            moved |= send_messages(group, message, count, peer);
             done &= group->send[peer].message >= count;
         }
         if (group->recv[peer].message < count) {
             enum dyt_status st =
-                receive_some(group, message, count, peer, &received);
+                receive_messages(group, message, count, peer, &received);
 
             if (st != DYT_OK) {
                 return st;

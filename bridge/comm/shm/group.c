@@ -84,6 +84,7 @@ static void group_close(void *self)
     struct dyti_shm_group *group = self;
 
     if (group != NULL) {
+        dyti_shm_posts_fini(group);
         free(group->world_rank);
         free(group->send);
         free(group->recv);
@@ -112,9 +113,13 @@ static enum dyt_status group_open(const struct dyti_group_params *params,
                        params->size);
         goto out;
     }
+    group->size = params->size;
+    st = dyti_shm_posts_init(group);
+    if (st != DYT_OK) {
+        goto out;
+    }
     group->name = params->name;
     group->rank = params->rank;
-    group->size = params->size;
     for (uint32_t i = 0; i < params->size; i++) {
         group->world_rank[i] =
             params->world_rank == NULL ? i : params->world_rank[i];
@@ -157,4 +162,8 @@ const struct dyti_group_ops dyti_group_shm = {
     .all_reduce = dyti_shm_all_reduce,
     .exchange = dyti_shm_exchange,
     .traffic = group_traffic,
+    .post = dyti_shm_post,
+    .poll = dyti_shm_poll,
+    .wait = dyti_shm_wait,
+    .cancel = dyti_shm_cancel,
 };

@@ -43,7 +43,34 @@ struct dyti_shm_ring {
 struct dyti_shm_cursor {
     size_t message;  /* index, or count when there is none left */
     uint64_t offset; /* bytes of header and payload done */
-    uint64_t header; /* of the message on its way in */
+};
+
+/* One wait: what it has used up of its patience. */
+struct dyti_shm_patience {
+    int64_t deadline_ns; /* 0: none */
+    uint32_t spins;
+};
+
+/* A message by post(): in a list per peer and direction, oldest first. */
+struct dyti_shm_post {
+    struct dyti_p2p message;
+    uint64_t done;      /* bytes of header and payload */
+    uint32_t life;      /* of this place; the ticket holds it */
+    uint16_t next;      /* in its list, or of the free ones; 0 = last */
+    bool open, arrived; /* in use; done, and not yet polled */
+};
+
+struct dyti_shm_list {
+    uint16_t first, last; /* index + 1, 0 = empty */
+};
+
+struct dyti_shm_posts {
+    struct dyti_shm_post post[DYTI_GROUP_POSTS];
+    struct dyti_shm_list *send, *recv; /* [size], owned */
+    uint16_t unused;                   /* first free one: index + 1 */
+    uint32_t open;                     /* in flight, not done */
+    uint32_t seen; /* this member's bell before the last look */
+    bool moved;    /* the last look found something */
 };
 
 struct dyti_shm_group {
@@ -61,12 +88,8 @@ struct dyti_shm_group {
     struct dyti_shm_rendezvous *rendezvous;
     struct dyti_shm_member *member;      /* [size] */
     struct dyti_shm_cursor *send, *recv; /* [size], owned */
-};
-
-/* One wait: what it has used up of its patience. */
-struct dyti_shm_patience {
-    int64_t deadline_ns; /* 0: none */
-    uint32_t spins;
+    struct dyti_shm_posts posts;
+    struct dyti_shm_patience posts_patience;
 };
 
 /* ---- group.c: addresses ------------------------------------------------- */
@@ -131,7 +154,29 @@ enum dyt_status dyti_shm_all_reduce(void *self, void *buf, uint64_t count,
 
 /* ---- exchange.c --------------------------------------------------------- */
 
+#define DYTI_SHM_HEADER_BYTES sizeof(uint64_t) /* the payload's size */
+
 enum dyt_status dyti_shm_exchange(void *self, const struct dyti_p2p *message,
                                   size_t count);
+
+/* As much of one message as the ring takes or has, from *done bytes of header
+ * and payload on.  Return whether anything moved. */
+bool dyti_shm_send_some(struct dyti_shm_group *group,
+                        const struct dyti_p2p *message, uint64_t *done);
+enum dyt_status dyti_shm_receive_some(struct dyti_shm_group *group,
+                                      const struct dyti_p2p *message,
+                                      uint64_t *done, bool *out_moved);
+/* Say so to the peer. */
+void dyti_shm_ring_bell(struct dyti_shm_group *group, uint32_t peer);
+
+/* ---- post.c ------------------------------------------------------------- */
+
+enum dyt_status dyti_shm_posts_init(struct dyti_shm_group *group);
+void dyti_shm_posts_fini(struct dyti_shm_group *group);
+enum dyt_status dyti_shm_post(void *self, const struct dyti_p2p *message,
+                              uint64_t *out_ticket);
+enum dyt_status dyti_shm_poll(void *self, uint64_t ticket);
+enum dyt_status dyti_shm_wait(void *self);
+void dyti_shm_cancel(void *self);
 
 #endif /* DYTI_COMM_SHM_GROUP_H */

@@ -1,0 +1,239 @@
+/* Messages that travel while the caller works: one list per peer and direction,
+ * each moved on as far as its ring allows by every poll. */
+#include "comm/shm/shm_group.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum dyt_status dyti_shm_posts_init(struct dyti_shm_group *group)
+{
+    struct dyti_shm_posts *posts = &group->posts;
+
+    posts->send = calloc(group->size, sizeof(*posts->send));
+    posts->recv = calloc(group->size, sizeof(*posts->recv));
+    if (posts->send == NULL || posts->recv == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "messages of %u members", group->size);
+    }
+    for (uint32_t i = 0; i < DYTI_GROUP_POSTS; i++) {
+        posts->post[i].next = (uint16_t)(i + 1 < DYTI_GROUP_POSTS ? i + 2 : 0);
+    }
+    posts->unused = 1;
+    return DYT_OK;
+}
+
+void dyti_shm_posts_fini(struct dyti_shm_group *group)
+{
+    free(group->posts.send);
+    free(group->posts.recv);
+}
+
+static uint64_t ticket_of(const struct dyti_shm_posts *posts, uint16_t place)
+{
+    return (uint64_t)posts->post[place - 1].life << 32 | place;
+}
+
+static void append(struct dyti_shm_posts *posts, struct dyti_shm_list *list,
+                   uint16_t place)
+{
+    posts->post[place - 1].next = 0;
+    if (list->last == 0) {
+        list->first = place;
+    } else {
+        posts->post[list->last - 1].next = place;
+    }
+    list->last = place;
+}
+
+/* Move the messages of one list on, oldest first. */
+static enum dyt_status run_list(struct dyti_shm_group *group,
+                                struct dyti_shm_list *list, bool *moved)
+{
+    struct dyti_shm_posts *posts = &group->posts;
+    uint32_t peer = 0;
+    bool here = false;
+
+    while (list->first != 0) {
+        struct dyti_shm_post *post = &posts->post[list->first - 1];
+        bool some = false;
+        enum dyt_status st = DYT_OK;
+
+        peer = post->message.peer;
+        if (post->message.is_send) {
+            some = dyti_shm_send_some(group, &post->message, &post->done);
+        } else {
+            st = dyti_shm_receive_some(group, &post->message, &post->done,
+                                       &some);
+        }
+        if (st != DYT_OK) {
+            return st;
+        }
+        here |= some;
+        if (post->done < post->message.size_bytes + DYTI_SHM_HEADER_BYTES) {
+            break;
+        }
+        post->arrived = true;
+        posts->open--;
+        list->first = post->next;
+        list->last = list->first == 0 ? 0 : list->last;
+    }
+    if (here) {
+        dyti_shm_ring_bell(group, peer);
+    }
+    *moved |= here;
+    return DYT_OK;
+}
+
+/* One look at everything that is in flight. */
+static enum dyt_status run_all(struct dyti_shm_group *group)
+{
+    struct dyti_shm_posts *posts = &group->posts;
+    struct dyti_shm_member *me = &group->member[group->rank];
+    enum dyt_status st = DYT_OK;
+
+    /* Read before looking: a ring that changes afterwards rings it. */
+    posts->seen = atomic_load(&me->bell);
+    posts->moved = false;
+    for (uint32_t peer = 0; peer < group->size && st == DYT_OK; peer++) {
+        st = run_list(group, &posts->send[peer], &posts->moved);
+        if (st == DYT_OK) {
+            st = run_list(group, &posts->recv[peer], &posts->moved);
+        }
+    }
+    if (posts->moved) {
+        group->posts_patience = (struct dyti_shm_patience){0};
+    }
+    return st;
+}
+
+enum dyt_status dyti_shm_post(void *self, const struct dyti_p2p *message,
+                              uint64_t *out_ticket)
+{
+    struct dyti_shm_group *group = self;
+    struct dyti_shm_posts *posts = &group->posts;
+    struct dyti_shm_post *post;
+    uint16_t place = posts->unused;
+    enum dyt_status st = dyti_shm_enter(group);
+
+    if (st != DYT_OK) {
+        return st;
+    }
+    if (message->peer >= group->size) {
+        return DYTI_FAIL(DYT_ERR_INVALID,
+                         "group %s: a message for member %u of %u", group->name,
+                         message->peer, group->size);
+    }
+    if (place == 0) {
+        return DYT_PENDING;
+    }
+    post = &posts->post[place - 1];
+    posts->unused = post->next;
+    post->message = *message;
+    post->done = 0;
+    post->life++;
+    post->open = true;
+    post->arrived = false;
+    if (posts->open++ == 0) {
+        group->posts_patience = (struct dyti_shm_patience){0};
+    }
+    posts->moved = true; /* look before sleeping */
+    append(posts,
+           message->is_send ? &posts->send[message->peer]
+                            : &posts->recv[message->peer],
+           place);
+    *out_ticket = ticket_of(posts, place);
+    return DYT_OK;
+}
+
+enum dyt_status dyti_shm_poll(void *self, uint64_t ticket)
+{
+    struct dyti_shm_group *group = self;
+    struct dyti_shm_posts *posts = &group->posts;
+    uint32_t place = (uint32_t)ticket;
+    struct dyti_shm_post *post;
+    enum dyt_status st;
+
+    if (place == 0 || place > DYTI_GROUP_POSTS ||
+        !posts->post[place - 1].open ||
+        posts->post[place - 1].life != (uint32_t)(ticket >> 32)) {
+        return DYTI_FAIL(DYT_ERR_INVALID,
+                         "group %s: no message has the ticket %llx",
+                         group->name, (unsigned long long)ticket);
+    }
+    post = &posts->post[place - 1];
+    if (!post->arrived) {
+        st = group->broken != DYT_OK ? dyti_shm_enter(group) : run_all(group);
+        if (st != DYT_OK) {
+            return st;
+        }
+    }
+    if (!post->arrived) {
+        return DYT_PENDING;
+    }
+    post->open = false;
+    post->next = posts->unused;
+    posts->unused = (uint16_t)place;
+    return DYT_OK;
+}
+
+/* The first peer that has not sent or taken what it should. */
+static void note_peer(const struct dyti_shm_group *group)
+{
+    for (uint32_t i = 0; i < group->size; i++) {
+        bool in = group->posts.recv[i].first != 0;
+
+        if (in || group->posts.send[i].first != 0) {
+            DYTI_NOTE("%s rank %u", in ? "receiving from" : "sending to",
+                      group->world_rank[i]);
+            return;
+        }
+    }
+}
+
+enum dyt_status dyti_shm_wait(void *self)
+{
+    struct dyti_shm_group *group = self;
+    struct dyti_shm_posts *posts = &group->posts;
+    struct dyti_shm_member *me = &group->member[group->rank];
+    enum dyt_status st;
+
+    if (group->broken != DYT_OK) {
+        return dyti_shm_enter(group);
+    }
+    if (posts->moved || posts->open == 0) {
+        posts->moved = false;
+        return DYT_OK;
+    }
+    st = dyti_shm_wait_word(group, &group->posts_patience, &me->bell,
+                            posts->seen, &me->asleep);
+    if (st != DYT_OK) {
+        note_peer(group);
+    }
+    return st;
+}
+
+void dyti_shm_cancel(void *self)
+{
+    struct dyti_shm_group *group = self;
+    struct dyti_shm_posts *posts = &group->posts;
+
+    for (uint32_t i = 0; i < DYTI_GROUP_POSTS; i++) {
+        struct dyti_shm_post *post = &posts->post[i];
+
+        if (post->open) {
+            post->open = false;
+            post->next = posts->unused;
+            posts->unused = (uint16_t)(i + 1);
+        }
+    }
+    posts->open = 0;
+    memset(posts->send, 0, group->size * sizeof(*posts->send));
+    memset(posts->recv, 0, group->size * sizeof(*posts->recv));
+    for (uint32_t peer = 0; peer < group->size; peer++) {
+        struct dyti_shm_ring *ring = dyti_shm_ring(group, peer, group->rank);
+
+        atomic_store(&ring->tail, atomic_load(&ring->head));
+    }
+    if (group->broken == DYT_ERR_INVALID || group->broken == DYT_ERR_TIMEOUT) {
+        group->broken = DYT_OK; /* the rings are clean again */
+    }
+}
