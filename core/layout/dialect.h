@@ -34,10 +34,20 @@ struct dyti_dialect_ops {
                             const struct dyti_part *part, enum dyti_kind kind,
                             const struct dyti_shard_sink *sink,
                             uint64_t *out_region_bytes);
+
+    /* What a view says beside its shards (flat_elements, zero …); NULL: nothing
+     * more. */
+    enum dyt_status (*describe)(const struct dyti_layout *layout,
+                                const struct dyti_part *part,
+                                struct dyti_view *view);
 };
+
+/* One per file. */
+extern const struct dyti_dialect_ops dyti_dialect_native;
 
 /* By enum dyti_dialect; NULL outside the table and for LIST. */
 const struct dyti_dialect_ops *dyti_dialect_ops(enum dyti_dialect dialect);
+const char *dyti_dialect_name(enum dyti_dialect dialect); /* static */
 /* DYT_ERR_CONFIG names the nearest dialect. */
 enum dyt_status dyti_dialect_by_name(const char *name,
                                      enum dyti_dialect *out_dialect);

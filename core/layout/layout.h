@@ -69,8 +69,10 @@ enum dyti_expert_map {
 /* An explicit cut of the flat buffer between the members of a ZeRO group, the
  * same for every stage group: positions are 32-bit fractions of the flat
  * buffer, rounded to DYTI_ZERO_ALIGN; ranges cover it once, in rising order. */
+#define DYTI_ZERO_WHOLE (UINT64_C(1) << 32)
+
 struct dyti_zero_range {
-    uint64_t lo, hi; /* of 1 << 32 */
+    uint64_t lo, hi; /* of DYTI_ZERO_WHOLE */
     uint32_t owner;  /* position in the ZeRO group: dp * cp_degree + cp */
 };
 
@@ -105,6 +107,10 @@ struct dyti_layout_desc {
     const uint32_t *host; /* [world_size] host of each rank; NULL = one host */
     const struct dyti_zero_range *zero_range; /* native: NULL = even */
     uint32_t zero_range_count;
+    /* The same for the experts' flat buffer, where that is one of its own
+     * (native.c); owner = edp. */
+    const struct dyti_zero_range *expert_zero_range;
+    uint32_t expert_zero_range_count;
     uint32_t vocab_multiple; /* megatron: make_vocab_size_divisible_by (0: 128);
                                 vllm: padding (0: 64) */
     bool lazy; /* build no views: worlds of thousands of ranks; views of single
@@ -150,6 +156,10 @@ struct dyti_view_buffer {
     uint64_t offset, bytes;      /* in the region of its kind */
 };
 
+struct dyti_flat_range {
+    uint64_t lo, hi; /* elements of a flat buffer */
+};
+
 /* A rank's own list of shards, by kind, tensor, then offset. */
 struct dyti_view {
     struct dyti_part part;
@@ -161,17 +171,22 @@ struct dyti_view {
     uint32_t shard_count;
     uint32_t kind_first[DYTI_KIND_COUNT + 1]; /* shards of kind k: [k], [k+1] */
     uint64_t region_bytes[DYTI_KIND_COUNT];   /* 0 = not held */
-    /* The flat buffer: elements of the rank's whole region, and the part of it
-     * whose master and moments this rank owns ([0, flat) without ZeRO). */
+    /* native.  The flat buffer: elements of the rank's whole region, and the
+     * part of it whose master and moments this rank owns ([0, flat) without
+     * ZeRO): rising ranges, of which regions keep one behind the other.  Where
+     * it is one range, [zero_lo, zero_hi) is it; otherwise both are 0. */
     uint64_t flat_elements;
     uint64_t zero_lo, zero_hi;
+    struct dyti_flat_range *zero; /* [zero_count], owned */
+    uint32_t zero_count;
 };
 
 struct dyti_layout {
-    const struct dyti_model *model; /* borrowed */
-    struct dyti_layout_desc desc;   /* arrays owned, defaults filled in */
-    uint32_t member_count;          /* tp * cp * dp * pp */
-    struct dyti_view *view;         /* [world_size], owned; NULL if lazy */
+    const struct dyti_model *model;  /* borrowed */
+    struct dyti_layout_desc desc;    /* arrays owned, defaults filled in */
+    uint32_t member_count;           /* tp * cp * dp * pp */
+    struct dyti_view *view;          /* [world_size], owned; NULL if lazy */
+    struct dyti_layout_index *index; /* of this room; owned */
     uint64_t fingerprint;
 };
 
@@ -191,6 +206,20 @@ enum dyt_status dyti_layout_view_build(const struct dyti_layout *layout,
                                        uint32_t rank,
                                        struct dyti_view *out_view);
 void dyti_view_fini(struct dyti_view *view); /* a zeroed one is fine */
+
+/* Bytes of one rank's region of a kind, for lazy layouts too. */
+enum dyt_status dyti_layout_region_bytes(const struct dyti_layout *layout,
+                                         uint32_t rank, enum dyti_kind kind,
+                                         uint64_t *out_bytes);
+
+/* Whether a kind lies in this layout: the phase holds it and the model has it.
+ */
+static inline bool dyti_layout_holds(const struct dyti_layout *layout,
+                                     enum dyti_kind kind)
+{
+    return layout->desc.residency[kind] == DYTI_HELD &&
+           (layout->model->kinds >> kind & 1u) != 0;
+}
 
 /* A layout from lists of shards that ranks handed in (a plugin's views): one
  * view per rank, taken over on success.  Shards may have any strides; a box may

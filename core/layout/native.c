@@ -1,222 +1,356 @@
-/* The native dialect: who holds what of a tensor, and in which order.
+/* The native dialect: who holds what of a tensor.
  *
  *   query heads, FFN, vocabulary   as evenly as can be, first ranks get more
  *   KV heads                       those that the rank's query heads read
  *   norms                          all of them
- */
+ *   routed experts                 by the expert map over ep, their FFN over
+ *                                  etp like the dense one over tp
+ *
+ * A region keeps, one behind the other: the flat buffer of the dense
+ * parameters; that of the experts, if the members that hold the same expert
+ * parameters are not those that hold the same dense ones (otherwise experts
+ * lie in the one buffer, in catalogue order); what lies aside: parameters with
+ * a dtype of their own or without some kind (a router's bias), each on
+ * DYTI_ASIDE_ALIGN bytes.  ZeRO cuts each flat buffer between its own group,
+ * dp x cp for the dense one and edp for the experts', and never what lies
+ * aside: stage 1 cuts master and moments, 2 grad too, 3 param too. */
 #include "layout/native.h"
 
 #include "base/checked.h"
+#include "layout/index.h"
+#include "layout/native_keep.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-void dyti_native_share(int64_t count, int64_t parts, int64_t r, int64_t *out_lo,
-                       int64_t *out_hi)
+#define DYTI_ASIDE_ALIGN 256u
+
+struct emission {
+    const struct dyti_layout *layout;
+    const struct dyti_part *part;
+    enum dyti_kind kind;
+    const struct dyti_shard_sink *sink;
+    struct dyti_keeping keep;
+};
+
+static enum dyt_status emit_slot(const struct emission *e,
+                                 const struct dyti_native_slot *slot)
 {
-    int64_t each = count / parts, extra = count % parts;
+    static const int64_t origin[DYT_MAX_DIMS] = {0};
+    const struct dyti_tensor *t = &e->layout->model->tensor[slot->tensor];
+    const struct dyti_flat_piece piece = {.tensor = slot->tensor,
+                                          .kind = e->kind,
+                                          .dtype =
+                                              e->layout->desc.dtype[e->kind],
+                                          .ndim = t->ndim,
+                                          .axis = t->cut_axis,
+                                          .range_count = slot->range_count,
+                                          .local = slot->shape,
+                                          .origin = origin,
+                                          .range = slot->range};
+    uint64_t bytes = dyti_dtype_bytes(piece.dtype);
+    uint64_t end = slot->flat + slot->elements;
 
-    *out_lo = r * each + (r < extra ? r : extra);
-    *out_hi = *out_lo + each + (r < extra ? 1 : 0);
-}
+    for (uint32_t i =
+             dyti_keeping_first(&e->keep, (int)slot->buffer, slot->flat);
+         i < e->keep.count[slot->buffer]; i++) {
+        const struct dyti_kept *r = &e->keep.range[slot->buffer][i];
+        uint64_t lo = slot->flat > r->lo ? slot->flat : r->lo;
+        uint64_t hi = end < r->hi ? end : r->hi;
+        enum dyt_status st;
 
-void dyti_native_part(const struct dyti_model *model,
-                      const struct dyti_layout_desc *desc, uint32_t member,
-                      struct dyti_part *out_part)
-{
-    const struct dyti_arch *arch = &model->arch;
-    int64_t group = arch->q_heads / arch->kv_heads;
-    struct dyti_part part = {
-        .member = true,
-        .tp_rank = member % desc->tp,
-        .tp_size = desc->tp,
-        .pp_rank = member / (desc->tp * desc->dp),
-        .pp_size = desc->pp,
-        .dp_rank = member / desc->tp % desc->dp,
-        .dp_size = desc->dp,
-    };
-
-    for (uint32_t stage = 0; stage < part.pp_rank; stage++) {
-        part.layer_lo += desc->pp_layers[stage];
-    }
-    part.layer_hi = part.layer_lo + desc->pp_layers[part.pp_rank];
-    dyti_native_share(arch->q_heads, desc->tp, part.tp_rank, &part.q_lo,
-                      &part.q_hi);
-    part.kv_lo = part.q_lo / group;
-    part.kv_hi = (part.q_hi - 1) / group + 1;
-    dyti_native_share(arch->ffn, desc->tp, part.tp_rank, &part.ffn_lo,
-                      &part.ffn_hi);
-    dyti_native_share(arch->vocab, desc->tp, part.tp_rank, &part.vocab_lo,
-                      &part.vocab_hi);
-    part.has_embed = part.pp_rank == 0;
-    part.has_head = part.pp_rank == desc->pp - 1;
-    *out_part = part;
-}
-
-bool dyti_native_at_home(const struct dyti_tensor *tensor,
-                         const struct dyti_part *part)
-{
-    if (tensor->layer >= 0) {
-        return tensor->layer >= part->layer_lo &&
-               tensor->layer < part->layer_hi;
-    }
-    return (tensor->on_first && part->has_embed) ||
-           (tensor->on_last && part->has_head);
-}
-
-void dyti_native_cut(const struct dyti_model *model,
-                     const struct dyti_tensor *tensor, uint32_t segment,
-                     const struct dyti_part *part, int64_t *out_lo,
-                     int64_t *out_hi)
-{
-    const struct dyti_segment *s = &tensor->segment[segment];
-    int64_t d = model->arch.head_dim;
-
-    switch (s->cut) {
-    case DYTI_CUT_VOCAB:
-        *out_lo = s->lo + part->vocab_lo;
-        *out_hi = s->lo + part->vocab_hi;
-        break;
-    case DYTI_CUT_Q_HEADS:
-        *out_lo = s->lo + part->q_lo * d;
-        *out_hi = s->lo + part->q_hi * d;
-        break;
-    case DYTI_CUT_KV_HEADS:
-        *out_lo = s->lo + part->kv_lo * d;
-        *out_hi = s->lo + part->kv_hi * d;
-        break;
-    case DYTI_CUT_FFN:
-        *out_lo = s->lo + part->ffn_lo;
-        *out_hi = s->lo + part->ffn_hi;
-        break;
-    default:
-        *out_lo = s->lo;
-        *out_hi = s->hi;
-        break;
-    }
-}
-
-/* ---- order in memory ---------------------------------------------------- */
-
-/* Tensors that continue the one before them without a gap: they are one matrix
- * for the GEMM. */
-static bool continues(enum dyti_slot last, enum dyti_slot slot)
-{
-    switch (slot) {
-    case DYTI_SLOT_K:
-        return last == DYTI_SLOT_Q;
-    case DYTI_SLOT_V:
-        return last == DYTI_SLOT_K;
-    case DYTI_SLOT_K_BIAS:
-        return last == DYTI_SLOT_Q_BIAS;
-    case DYTI_SLOT_V_BIAS:
-        return last == DYTI_SLOT_K_BIAS;
-    case DYTI_SLOT_UP:
-        return last == DYTI_SLOT_GATE;
-    default:
-        return false;
-    }
-}
-
-void dyti_native_walk_init(struct dyti_native_walk *walk,
-                           const struct dyti_model *model,
-                           const struct dyti_part *part)
-{
-    memset(walk, 0, sizeof(*walk));
-    walk->model = model;
-    walk->part = part;
-    walk->last = DYTI_SLOT_COUNT;
-}
-
-static void place(struct dyti_native_walk *walk, uint32_t index)
-{
-    const struct dyti_tensor *t = &walk->model->tensor[index];
-    struct dyti_native_slot *slot = &walk->slot;
-
-    slot->tensor = index;
-    slot->elements = 1;
-    for (uint32_t d = 0; d < t->ndim; d++) {
-        slot->shape[d] = t->shape[d];
-    }
-    slot->shape[t->cut_axis] = 0;
-    for (uint32_t s = 0; s < t->segment_count; s++) {
-        int64_t lo, hi;
-
-        dyti_native_cut(walk->model, t, s, walk->part, &lo, &hi);
-        slot->shape[t->cut_axis] += hi - lo;
-    }
-    for (uint32_t d = 0; d < t->ndim; d++) {
-        slot->elements *= (uint64_t)slot->shape[d];
-    }
-    slot->flat = continues(walk->last, t->slot)
-                     ? walk->end
-                     : dyti_align_up(walk->end, DYTI_REGION_ALIGN);
-    walk->end = slot->flat + slot->elements;
-    walk->last = t->slot;
-}
-
-bool dyti_native_next(struct dyti_native_walk *walk)
-{
-    while (walk->next < walk->model->tensor_count) {
-        uint32_t index = walk->next++;
-
-        if (dyti_native_at_home(&walk->model->tensor[index], walk->part)) {
-            place(walk, index);
-            return true;
+        if (lo >= hi) {
+            break;
+        }
+        st = dyti_emit_piece(e->sink, &piece, lo - slot->flat, hi - slot->flat,
+                             (r->at + (lo - r->lo)) * bytes);
+        if (st != DYT_OK) {
+            return st;
         }
     }
-    return false;
+    return DYT_OK;
 }
 
-/* ---- flat ranges -------------------------------------------------------- */
-
-static void add_box(uint32_t ndim, const int64_t *shape, uint32_t axis,
-                    uint64_t row, uint64_t first, uint64_t end,
-                    struct dyt_box *out)
+static enum dyt_status emit_run(const struct emission *e, uint32_t run,
+                                const uint64_t begin[])
 {
-    /* row: index of the outer dims [0, axis), row-major. */
-    *out = (struct dyt_box){.ndim = ndim};
-    for (uint32_t d = axis; d-- > 0;) {
-        out->lo[d] = (int64_t)(row % (uint64_t)shape[d]);
-        out->hi[d] = out->lo[d] + 1;
-        row /= (uint64_t)shape[d];
-    }
-    out->lo[axis] = (int64_t)first;
-    out->hi[axis] = (int64_t)end;
-    for (uint32_t d = axis + 1; d < ndim; d++) {
-        out->lo[d] = 0;
-        out->hi[d] = shape[d];
-    }
-}
+    struct dyti_native_walk walk;
 
-/* Leading parts from the innermost axis outwards, whole rows of the outermost
- * axis that both ends share, then trailing parts back inwards: 2*ndim - 1. */
-uint32_t dyti_native_flat_boxes(uint32_t ndim, const int64_t *shape,
-                                uint64_t lo, uint64_t hi,
-                                struct dyt_box out_box[DYTI_FLAT_BOXES])
-{
-    uint64_t unit[DYT_MAX_DIMS]; /* elements of one step along each axis */
-    uint32_t count = 0, axis = ndim - 1;
+    dyti_native_walk_run(&walk, e->layout, e->part, run, begin);
+    while (dyti_native_next(&walk)) {
+        enum dyt_status st = emit_slot(e, &walk.slot);
 
-    unit[ndim - 1] = 1;
-    for (uint32_t d = ndim - 1; d-- > 0;) {
-        unit[d] = unit[d + 1] * (uint64_t)shape[d + 1];
-    }
-    while (lo < hi) {
-        uint64_t block = unit[axis] * (uint64_t)shape[axis];
-        uint64_t stop = (lo / block + 1) * block; /* end of this block */
-
-        if (axis > 0 && lo % block == 0 && hi - lo >= block) {
-            axis--; /* whole blocks of this axis: go outwards */
-        } else if (hi - lo < unit[axis]) {
-            axis++; /* less than one step is left: go inwards */
-        } else {
-            uint64_t end = hi < stop ? hi / unit[axis] * unit[axis] : stop;
-
-            add_box(ndim, shape, axis, lo / block, lo % block / unit[axis],
-                    lo % block / unit[axis] + (end - lo) / unit[axis],
-                    &out_box[count++]);
-            lo = end;
+        if (st != DYT_OK) {
+            return st;
         }
     }
-    return count;
+    return DYT_OK;
 }
+
+/* What a member holds of a tensor outside the flat buffers, at *end bytes of
+ * the region. */
+static enum dyt_status emit_aside(const struct emission *e, uint32_t index,
+                                  enum dyti_dtype dtype, uint64_t *end)
+{
+    static const int64_t origin[DYT_MAX_DIMS] = {0};
+    const struct dyti_tensor *t = &e->layout->model->tensor[index];
+    struct dyti_native_range range[DYTI_MAX_SEGMENTS];
+    int64_t shape[DYT_MAX_DIMS];
+    struct dyti_flat_piece piece = {.tensor = index,
+                                    .kind = e->kind,
+                                    .dtype = dtype,
+                                    .ndim = t->ndim,
+                                    .axis = t->cut_axis,
+                                    .local = shape,
+                                    .origin = origin,
+                                    .range = range};
+    uint64_t elements = 1;
+    int32_t second = -1;
+    enum dyt_status st = DYT_OK;
+
+    piece.range_count = dyti_native_ranges(e->layout->model, t, e->part, range);
+    memcpy(shape, t->shape, sizeof(shape));
+    shape[t->cut_axis] = 0;
+    for (uint32_t r = 0; r < piece.range_count; r++) {
+        shape[t->cut_axis] += range[r].hi - range[r].lo;
+    }
+    for (uint32_t d = 0; d < t->ndim; d++) {
+        elements *= (uint64_t)shape[d];
+    }
+    if (t->expert >= 0) {
+        (void)dyti_layout_expert_slot(e->layout, e->part, t->expert, &second);
+    }
+    for (int copy = 0; copy < (second >= 0 ? 2 : 1) && st == DYT_OK; copy++) {
+        *end = dyti_align_up(*end, DYTI_ASIDE_ALIGN);
+        st = dyti_emit_piece(e->sink, &piece, 0, elements, *end);
+        *end += elements * dyti_dtype_bytes(dtype);
+    }
+    return st;
+}
+
+static enum dyt_status emit_rest(const struct emission *e, uint64_t *end)
+{
+    const struct dyti_layout_index *index = e->layout->index;
+    const struct dyti_model *model = e->layout->model;
+
+    for (uint32_t i = 0; i < index->aside_count; i++) {
+        const struct dyti_tensor *t = &model->tensor[index->aside[i]];
+        enum dyti_dtype dtype = t->fixed_dtype && e->kind == DYTI_PARAM
+                                    ? t->dtype
+                                    : e->layout->desc.dtype[e->kind];
+        enum dyt_status st;
+
+        if ((t->kinds >> e->kind & 1u) == 0 ||
+            !dyti_native_at_home(e->layout, t, e->part)) {
+            continue;
+        }
+        st = emit_aside(e, index->aside[i], dtype, end);
+        if (st != DYT_OK) {
+            return st;
+        }
+    }
+    return DYT_OK;
+}
+
+static enum dyt_status emit_parameters(struct emission *e,
+                                       uint64_t *out_region_bytes)
+{
+    const struct dyti_layout_index *index = e->layout->index;
+    struct dyti_native_sizes sizes = {.layout = e->layout, .part = e->part};
+    uint64_t total[DYTI_NATIVE_BUFFERS] = {0}, at[DYTI_NATIVE_BUFFERS] = {0};
+    uint64_t bytes;
+    enum dyt_status st;
+
+    for (uint32_t run = 0; run < index->run_count; run++) {
+        (void)dyti_native_skip_run(&sizes, run, total);
+    }
+    st = dyti_keeping_init(e->layout, e->part,
+                           dyti_native_is_cut(e->layout->desc.zero, e->kind),
+                           total, &e->keep);
+    for (uint32_t run = 0; run < index->run_count && st == DYT_OK; run++) {
+        uint64_t begin[DYTI_NATIVE_BUFFERS];
+
+        memcpy(begin, at, sizeof(begin));
+        if (dyti_native_skip_run(&sizes, run, at) &&
+            (dyti_keeping_meets(&e->keep, DYTI_DENSE, begin[0], at[0]) ||
+             dyti_keeping_meets(&e->keep, DYTI_EXPERTS, begin[1], at[1]))) {
+            st = emit_run(e, run, begin);
+        }
+    }
+    bytes = e->keep.elements * dyti_dtype_bytes(e->layout->desc.dtype[e->kind]);
+    st = st != DYT_OK ? st : emit_rest(e, &bytes);
+    dyti_keeping_fini(&e->keep);
+    if (st == DYT_OK) {
+        *out_region_bytes = bytes;
+    }
+    return st;
+}
+
+/* ---- extras -------------------------------------------------------------- */
+
+/* One box of an extra, dense, at *end bytes of the region. */
+static enum dyt_status emit_extra_box(const struct emission *e, uint32_t index,
+                                      const struct dyt_box *box, uint64_t *end)
+{
+    const struct dyti_tensor *t = &e->layout->model->tensor[index];
+    struct dyti_shard shard = {.tensor = index,
+                               .kind = DYTI_EXTRA,
+                               .dtype = (uint8_t)t->dtype,
+                               .box = *box};
+    int64_t stride = dyti_dtype_bytes(t->dtype);
+
+    shard.box.ndim = t->ndim;
+    for (uint32_t d = t->ndim; d-- > 0;) {
+        shard.stride[d] = stride;
+        stride *= box->hi[d] - box->lo[d];
+    }
+    if (stride == 0) {
+        return DYT_OK;
+    }
+    shard.offset = dyti_align_up(*end, DYTI_ASIDE_ALIGN);
+    *end = shard.offset + (uint64_t)stride;
+    return e->sink->shard(e->sink->self, &shard);
+}
+
+/* The blocks in which the member's part of the parameter lies: both sides of a
+ * border inside a block hold it. */
+static enum dyt_status emit_blocks(const struct emission *e, uint32_t index,
+                                   struct dyt_box *box, uint64_t *end)
+{
+    const struct dyti_model *model = e->layout->model;
+    const struct dyti_tensor *t = &model->tensor[index];
+    struct dyti_native_range range[DYTI_MAX_SEGMENTS];
+    int64_t block = t->block[t->cut_axis], reached = 0;
+    uint32_t count = dyti_native_ranges(model, t, e->part, range);
+
+    for (uint32_t r = 0; r < count; r++) {
+        int64_t lo = range[r].lo / block;
+        int64_t hi = (range[r].hi + block - 1) / block;
+        enum dyt_status st;
+
+        lo = lo > reached ? lo : reached; /* a block across two segments */
+        reached = hi > reached ? hi : reached;
+        box->lo[t->cut_axis] = lo;
+        box->hi[t->cut_axis] = hi > lo ? hi : lo;
+        st = emit_extra_box(e, index, box, end);
+        if (st != DYT_OK) {
+            return st;
+        }
+    }
+    return DYT_OK;
+}
+
+static enum dyt_status emit_extra(const struct emission *e, uint32_t index,
+                                  uint64_t *end)
+{
+    const struct dyti_tensor *t = &e->layout->model->tensor[index];
+    struct dyt_box box = {.ndim = t->ndim};
+    int64_t rows = t->shape[0];
+    enum dyt_status st = DYT_OK;
+
+    memcpy(box.hi, t->shape, t->ndim * sizeof(t->shape[0]));
+    switch (t->extra) {
+    case DYTI_EXTRA_SHARDED:
+        return dyti_native_at_home(e->layout, t, e->part)
+                   ? emit_blocks(e, index, &box, end)
+                   : DYT_OK;
+    case DYTI_EXTRA_OWNER:
+        return e->part->member_index == 0 ? emit_extra_box(e, index, &box, end)
+                                          : DYT_OK;
+    case DYTI_EXTRA_PER_RANK:
+        for (int64_t row = e->part->member_index; row < rows && st == DYT_OK;
+             row += e->layout->member_count) {
+            box.lo[0] = row;
+            box.hi[0] = row + 1;
+            st = emit_extra_box(e, index, &box, end);
+        }
+        return st;
+    default:
+        return emit_extra_box(e, index, &box, end);
+    }
+}
+
+static enum dyt_status emit_extras(const struct emission *e,
+                                   uint64_t *out_bytes)
+{
+    const struct dyti_layout_index *index = e->layout->index;
+    uint64_t end = 0;
+
+    for (uint32_t i = 0; i < index->extra_count; i++) {
+        enum dyt_status st = emit_extra(e, index->extra[i], &end);
+
+        if (st != DYT_OK) {
+            return st;
+        }
+    }
+    *out_bytes = end;
+    return DYT_OK;
+}
+
+/* ---- the table ----------------------------------------------------------- */
+
+static enum dyt_status emit(const struct dyti_layout *layout,
+                            const struct dyti_part *part, enum dyti_kind kind,
+                            const struct dyti_shard_sink *sink,
+                            uint64_t *out_region_bytes)
+{
+    struct emission e = {
+        .layout = layout, .part = part, .kind = kind, .sink = sink};
+
+    *out_region_bytes = 0;
+    return kind == DYTI_EXTRA ? emit_extras(&e, out_region_bytes)
+                              : emit_parameters(&e, out_region_bytes);
+}
+
+static enum dyt_status describe(const struct dyti_layout *layout,
+                                const struct dyti_part *part,
+                                struct dyti_view *view)
+{
+    struct dyti_native_sizes sizes = {.layout = layout, .part = part};
+    uint64_t total[DYTI_NATIVE_BUFFERS] = {0};
+    struct dyti_keeping k;
+    enum dyt_status st;
+
+    for (uint32_t run = 0; run < layout->index->run_count; run++) {
+        (void)dyti_native_skip_run(&sizes, run, total);
+    }
+    view->flat_elements = total[DYTI_DENSE] + total[DYTI_EXPERTS];
+    st = dyti_keeping_init(layout, part, layout->desc.zero > 0, total, &k);
+    if (st == DYT_OK) {
+        view->zero =
+            calloc((size_t)k.count[0] + k.count[1] + 1u, sizeof(*view->zero));
+        if (view->zero == NULL) {
+            st = DYTI_FAIL(DYT_ERR_NOMEM, "ZeRO ranges of a view");
+        }
+    }
+    for (int b = 0; b < DYTI_NATIVE_BUFFERS && st == DYT_OK; b++) {
+        uint64_t base = b == DYTI_DENSE ? 0 : total[DYTI_DENSE];
+
+        for (uint32_t i = 0; i < k.count[b]; i++) {
+            struct dyti_flat_range r = {base + k.range[b][i].lo,
+                                        base + k.range[b][i].hi};
+            struct dyti_flat_range *last =
+                view->zero_count > 0 ? &view->zero[view->zero_count - 1] : NULL;
+
+            if (last != NULL && last->hi == r.lo) {
+                last->hi = r.hi;
+            } else {
+                view->zero[view->zero_count++] = r;
+            }
+        }
+    }
+    if (st == DYT_OK && view->zero_count == 1) {
+        view->zero_lo = view->zero[0].lo;
+        view->zero_hi = view->zero[0].hi;
+    }
+    dyti_keeping_fini(&k);
+    return st;
+}
+
+const struct dyti_dialect_ops dyti_dialect_native = {
+    .name = "native",
+    .check = dyti_native_check,
+    .representative = dyti_native_representative,
+    .emit = emit,
+    .describe = describe,
+};

@@ -46,7 +46,7 @@ static enum dyt_status add_holders(struct sharing *s,
             int64_t olo, ohi;
             enum dyt_status st;
 
-            if (!dyti_native_at_home(t, other)) {
+            if (!dyti_native_at_home(layout, t, other)) {
                 break; /* nor is any other of that pipeline stage */
             }
             dyti_native_cut(layout->model, t, segment, other, &olo, &ohi);
@@ -170,7 +170,7 @@ enum dyt_status dyti_layout_shared(const struct dyti_layout *layout,
     enum dyt_status st = DYT_OK;
 
     if (s.part->member) {
-        dyti_native_walk_init(&walk, layout->model, s.part);
+        dyti_native_walk_init(&walk, layout, s.part);
         while (st == DYT_OK && dyti_native_next(&walk)) {
             st = share_tensor(&s, &walk.slot);
         }

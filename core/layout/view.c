@@ -1,185 +1,194 @@
-/* Lists a rank's shards: one box per tensor and segment, or, where ZeRO cut
- * the flat buffer, as many as the cut's piece of the tensor needs. */
+/* Lists a rank's shards and buffers: what its dialect emits, in order. */
 #include "layout/view.h"
 
 #include "base/array.h"
-#include "base/checked.h"
-#include "layout/native.h"
+#include "layout/index.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-/* What is being listed: one kind of one rank. */
+/* The view that is being filled.  While names still grow, a buffer's name is
+ * its position in them. */
 struct lister {
-    const struct dyti_layout *layout;
     struct dyti_view *view;
-    size_t shard_cap;
+    size_t shard_cap, buffer_cap, names_cap, names_bytes;
     enum dyti_kind kind;
-    uint64_t lo, hi; /* elements of the flat buffer that the region keeps */
 };
 
-/* Kinds of which a ZeRO rank keeps only its own cut. */
-static bool is_cut_by_zero(enum dyti_kind kind)
+static enum dyt_status take_shard(void *self, const struct dyti_shard *shard)
 {
-    return kind == DYTI_MASTER || kind == DYTI_EXP_AVG ||
-           kind == DYTI_EXP_AVG_SQ;
-}
-
-/* Borders of the dp cuts: units of DYTI_ZERO_ALIGN, as evenly as can be. */
-static void cut_flat(const struct dyti_layout *layout, struct dyti_view *view)
-{
-    int64_t lo, hi;
-
-    view->zero_hi = view->flat_elements;
-    if (layout->desc.zero == 0) {
-        return;
-    }
-    dyti_native_share((int64_t)(view->flat_elements / DYTI_ZERO_ALIGN),
-                      view->part.dp_size, view->part.dp_rank, &lo, &hi);
-    view->zero_lo = (uint64_t)lo * DYTI_ZERO_ALIGN;
-    view->zero_hi = (uint64_t)hi * DYTI_ZERO_ALIGN;
-}
-
-/* Add `local`, a box in the slot's local coordinates, as the part of it that
- * lies in one segment.  seg_lo, seg_hi: that segment's local elements of the
- * cut axis; global_lo: where they begin in the whole tensor. */
-static enum dyt_status add_piece(struct lister *l,
-                                 const struct dyti_native_slot *slot,
-                                 const struct dyt_box *local, int64_t seg_lo,
-                                 int64_t seg_hi, int64_t global_lo)
-{
-    const struct dyti_tensor *t = &l->layout->model->tensor[slot->tensor];
+    struct lister *l = self;
     struct dyti_view *view = l->view;
-    struct dyti_shard *shard;
-    int64_t element = dyti_dtype_bytes(l->layout->desc.dtype[l->kind]);
-    int64_t offset, stride = element;
-    uint32_t axis = t->cut_axis;
-    struct dyt_box box = *local;
-    enum dyt_status st;
+    enum dyt_status st =
+        view->shard_count == UINT32_MAX
+            ? DYTI_FAIL(DYT_ERR_OVERFLOW, "more than %u shards on one rank",
+                        UINT32_MAX)
+            : DYTI_GROW(view->shard, l->shard_cap, view->shard_count + 1u);
 
-    box.lo[axis] = box.lo[axis] > seg_lo ? box.lo[axis] : seg_lo;
-    box.hi[axis] = box.hi[axis] < seg_hi ? box.hi[axis] : seg_hi;
-    if (box.lo[axis] >= box.hi[axis]) {
-        return DYT_OK;
+    if (st == DYT_OK) {
+        view->shard[view->shard_count++] = *shard;
     }
-    st = DYTI_GROW(view->shard, l->shard_cap, view->shard_count + 1u);
+    return st;
+}
+
+static enum dyt_status take_buffer(void *self,
+                                   const struct dyti_view_buffer *buffer)
+{
+    struct lister *l = self;
+    struct dyti_view *view = l->view;
+    size_t bytes = strlen(buffer->name) + 1;
+    enum dyt_status st =
+        DYTI_GROW(view->buffer, l->buffer_cap, view->buffer_count + 1u);
+
+    st = st != DYT_OK
+             ? st
+             : DYTI_GROW(view->names, l->names_cap, l->names_bytes + bytes);
     if (st != DYT_OK) {
         return st;
     }
-    shard = &view->shard[view->shard_count++];
-    *shard =
-        (struct dyti_shard){.tensor = slot->tensor,
-                            .kind = (uint8_t)l->kind,
-                            .dtype = (uint8_t)l->layout->desc.dtype[l->kind]};
-    offset = ((int64_t)slot->flat - (int64_t)l->lo) * element;
-    for (uint32_t d = t->ndim; d-- > 0;) {
-        shard->stride[d] = stride;
-        offset += box.lo[d] * stride;
-        stride *= slot->shape[d];
-    }
-    shard->offset = (uint64_t)offset;
-    box.lo[axis] += global_lo - seg_lo;
-    box.hi[axis] += global_lo - seg_lo;
-    shard->box = box;
+    memcpy(view->names + l->names_bytes, buffer->name, bytes);
+    view->buffer[view->buffer_count] = *buffer;
+    view->buffer[view->buffer_count++].name =
+        (const char *)(uintptr_t)l->names_bytes;
+    l->names_bytes += bytes;
     return DYT_OK;
 }
 
-static enum dyt_status add_local_box(struct lister *l,
-                                     const struct dyti_native_slot *slot,
-                                     const struct dyt_box *local)
+static int by_tensor(const void *a, const void *b)
 {
-    const struct dyti_model *model = l->layout->model;
-    const struct dyti_tensor *t = &model->tensor[slot->tensor];
-    int64_t at = 0; /* local element where the segment begins */
+    const struct dyti_shard *x = a, *y = b;
 
-    for (uint32_t s = 0; s < t->segment_count; s++) {
-        int64_t lo, hi;
-        enum dyt_status st;
-
-        dyti_native_cut(model, t, s, &l->view->part, &lo, &hi);
-        st = add_piece(l, slot, local, at, at + (hi - lo), lo);
-        if (st != DYT_OK) {
-            return st;
-        }
-        at += hi - lo;
+    if (x->tensor != y->tensor) {
+        return x->tensor < y->tensor ? -1 : 1;
     }
-    return DYT_OK;
+    if (x->offset != y->offset) {
+        return x->offset < y->offset ? -1 : 1;
+    }
+    for (uint32_t d = 0; d < x->box.ndim && d < y->box.ndim; d++) {
+        if (x->box.lo[d] != y->box.lo[d]) {
+            return x->box.lo[d] < y->box.lo[d] ? -1 : 1;
+        }
+    }
+    return 0;
 }
 
-/* The part of one tensor that lies in [l->lo, l->hi) of the flat buffer. */
-static enum dyt_status add_tensor(struct lister *l,
-                                  const struct dyti_native_slot *slot)
+void dyti_view_sort(struct dyti_shard *shard, size_t count)
 {
-    const struct dyti_tensor *t = &l->layout->model->tensor[slot->tensor];
-    struct dyt_box box[DYTI_FLAT_BOXES];
-    uint64_t lo = slot->flat > l->lo ? slot->flat : l->lo;
-    uint64_t end = slot->flat + slot->elements;
-    uint64_t hi = end < l->hi ? end : l->hi;
-    uint32_t count;
-
-    if (lo >= hi) {
-        return DYT_OK;
-    }
-    count = dyti_native_flat_boxes(t->ndim, slot->shape, lo - slot->flat,
-                                   hi - slot->flat, box);
-    for (uint32_t i = 0; i < count; i++) {
-        enum dyt_status st = add_local_box(l, slot, &box[i]);
-
-        if (st != DYT_OK) {
-            return st;
+    for (size_t i = 1; i < count; i++) {
+        if (by_tensor(&shard[i - 1], &shard[i]) > 0) {
+            qsort(shard, count, sizeof(*shard), by_tensor);
+            return;
         }
     }
-    return DYT_OK;
 }
 
-static enum dyt_status list_kind(struct lister *l)
+static int by_offset(const void *a, const void *b)
 {
-    struct dyti_view *view = l->view;
-    struct dyti_native_walk walk;
-    bool cut = is_cut_by_zero(l->kind);
+    const struct dyti_view_buffer *x = a, *y = b;
 
-    if (l->layout->desc.residency[l->kind] != DYTI_HELD ||
-        (l->layout->model->kinds >> l->kind & 1u) == 0) {
-        return DYT_OK;
+    if (x->kind != y->kind) {
+        return x->kind < y->kind ? -1 : 1;
     }
-    l->lo = cut ? view->zero_lo : 0;
-    l->hi = cut ? view->zero_hi : view->flat_elements;
-    view->region_bytes[l->kind] =
-        (l->hi - l->lo) * dyti_dtype_bytes(l->layout->desc.dtype[l->kind]);
-    dyti_native_walk_init(&walk, l->layout->model, &view->part);
-    while (dyti_native_next(&walk)) {
-        enum dyt_status st = add_tensor(l, &walk.slot);
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
 
-        if (st != DYT_OK) {
-            return st;
-        }
+static void name_buffers(struct dyti_view *view)
+{
+    for (uint32_t i = 0; i < view->buffer_count; i++) {
+        view->buffer[i].name = view->names + (uintptr_t)view->buffer[i].name;
     }
-    return DYT_OK;
+    if (view->buffer_count > 1) {
+        qsort(view->buffer, view->buffer_count, sizeof(*view->buffer),
+              by_offset);
+    }
 }
 
 enum dyt_status dyti_view_build(const struct dyti_layout *layout,
                                 uint32_t member, struct dyti_view *view)
 {
-    struct lister l = {.layout = layout, .view = view};
-    struct dyti_native_walk walk;
+    const struct dyti_dialect_ops *ops = dyti_dialect_ops(layout->desc.dialect);
+    struct lister l = {.view = view};
+    const struct dyti_shard_sink sink = {
+        .self = &l, .shard = take_shard, .buffer = take_buffer};
+    enum dyt_status st = DYT_OK;
 
-    dyti_native_part(layout->model, &layout->desc, member, &view->part);
-    dyti_native_walk_init(&walk, layout->model, &view->part);
-    while (dyti_native_next(&walk)) {
-    }
-    view->flat_elements = dyti_align_up(walk.end, DYTI_REGION_ALIGN);
-    cut_flat(layout, view);
-    for (int kind = 0; kind < DYTI_KIND_COUNT; kind++) {
-        enum dyt_status st;
+    dyti_layout_part(layout, member, &view->part);
+    for (int kind = 0; kind < DYTI_KIND_COUNT && st == DYT_OK; kind++) {
+        uint32_t first = view->shard_count;
 
-        view->kind_first[kind] = view->shard_count;
-        l.kind = (enum dyti_kind)kind;
-        st = list_kind(&l);
-        if (st != DYT_OK) {
-            return st;
+        view->kind_first[kind] = first;
+        if (dyti_layout_holds(layout, (enum dyti_kind)kind)) {
+            st = ops->emit(layout, &view->part, (enum dyti_kind)kind, &sink,
+                           &view->region_bytes[kind]);
+        }
+        if (view->shard_count > first) {
+            dyti_view_sort(view->shard + first, view->shard_count - first);
         }
     }
     view->kind_first[DYTI_KIND_COUNT] = view->shard_count;
+    name_buffers(view);
+    return st == DYT_OK && ops->describe != NULL
+               ? ops->describe(layout, &view->part, view)
+               : st;
+}
+
+/* `count` items, or one byte of none: NULL is a failure. */
+static void *duplicate(const void *from, size_t count, size_t item_bytes)
+{
+    void *copy = calloc(count + 1, item_bytes);
+
+    if (copy != NULL && count > 0) {
+        memcpy(copy, from, count * item_bytes);
+    }
+    return copy;
+}
+
+static size_t names_bytes(const struct dyti_view *view)
+{
+    size_t bytes = 0;
+
+    for (uint32_t i = 0; i < view->buffer_count; i++) {
+        bytes += strlen(view->buffer[i].name) + 1;
+    }
+    return bytes;
+}
+
+enum dyt_status dyti_view_copy(const struct dyti_view *view,
+                               struct dyti_view *out_view)
+{
+    struct dyti_view copy = *view;
+    size_t at = 0;
+
+    copy.shard =
+        duplicate(view->shard, view->shard_count, sizeof(*view->shard));
+    copy.buffer =
+        duplicate(view->buffer, view->buffer_count, sizeof(*view->buffer));
+    copy.zero = duplicate(view->zero, view->zero_count, sizeof(*view->zero));
+    copy.names = duplicate(NULL, 0, names_bytes(view) + 1);
+    if (copy.shard == NULL || copy.buffer == NULL || copy.zero == NULL ||
+        copy.names == NULL) {
+        dyti_view_fini(&copy);
+        return DYTI_FAIL(DYT_ERR_NOMEM, "a copy of a view of %u shards",
+                         view->shard_count);
+    }
+    for (uint32_t i = 0; i < copy.buffer_count; i++) {
+        size_t bytes = strlen(view->buffer[i].name) + 1;
+
+        memcpy(copy.names + at, view->buffer[i].name, bytes);
+        copy.buffer[i].name = copy.names + at;
+        at += bytes;
+    }
+    *out_view = copy;
     return DYT_OK;
+}
+
+void dyti_view_fini(struct dyti_view *view)
+{
+    free(view->buffer);
+    free(view->names);
+    free(view->shard);
+    free(view->zero);
+    memset(view, 0, sizeof(*view));
 }
 
 const struct dyti_shard *dyti_view_find(const struct dyti_view *view,

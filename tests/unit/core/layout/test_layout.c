@@ -28,7 +28,7 @@ static void bad_degrees_are_refused_with_a_remedy(void **state)
         {{.world_size = 4, .tp = 2, .pp = 1, .dp = 1, .ranks = far}, DYT_ERR_LAYOUT, {"ranks[1] is 9", "0 to 3"}},
         {{.world_size = 4, .tp = 1, .pp = 2, .dp = 1, .pp_layers = zeros}, DYT_ERR_LAYOUT, {"pp_layers[1] is 0", ""}},
         {{.world_size = 4, .tp = 1, .pp = 2, .dp = 1, .pp_layers = short_sum}, DYT_ERR_LAYOUT, {"add up to 2 layers", "has 3"}},
-        {{.world_size = 4, .tp = 1, .pp = 1, .dp = 2, .zero = 2}, DYT_ERR_UNSUPPORTED, {"zero 2 is not available", ""}},
+        {{.world_size = 4, .tp = 1, .pp = 1, .dp = 2, .zero = 4}, DYT_ERR_UNSUPPORTED, {"zero 4 is not available", ""}},
         {{.world_size = 4, .tp = 1, .pp = 1, .dp = 1, .dtype = {DYTI_I64}}, DYT_ERR_UNSUPPORTED, {"param as i64", ""}},
         {{.world_size = 4, .tp = 1, .pp = 1, .dp = 1, .dtype = {DYTI_F32, DYTI_BF16}}, DYT_ERR_UNSUPPORTED, {"grad as bf16", ""}},
         {{.world_size = 4, .tp = 1, .pp = 70000, .dp = 70000}, DYT_ERR_OVERFLOW, {"70000", ""}},
