@@ -156,7 +156,7 @@ struct dyti_view_buffer {
     uint64_t offset, bytes;      /* in the region of its kind */
 };
 
-struct dyti_flat_range {
+struct dyti_zero_cut {
     uint64_t lo, hi; /* elements of a flat buffer */
 };
 
@@ -177,7 +177,7 @@ struct dyti_view {
      * it is one range, [zero_lo, zero_hi) is it; otherwise both are 0. */
     uint64_t flat_elements;
     uint64_t zero_lo, zero_hi;
-    struct dyti_flat_range *zero; /* [zero_count], owned */
+    struct dyti_zero_cut *zero; /* [zero_count], owned */
     uint32_t zero_count;
 };
 

@@ -327,9 +327,9 @@ static enum dyt_status describe(const struct dyti_layout *layout,
         uint64_t base = b == DYTI_DENSE ? 0 : total[DYTI_DENSE];
 
         for (uint32_t i = 0; i < k.count[b]; i++) {
-            struct dyti_flat_range r = {base + k.range[b][i].lo,
-                                        base + k.range[b][i].hi};
-            struct dyti_flat_range *last =
+            struct dyti_zero_cut r = {base + k.range[b][i].lo,
+                                      base + k.range[b][i].hi};
+            struct dyti_zero_cut *last =
                 view->zero_count > 0 ? &view->zero[view->zero_count - 1] : NULL;
 
             if (last != NULL && last->hi == r.lo) {
