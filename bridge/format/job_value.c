@@ -3,6 +3,7 @@
 #include "format/job_value.h"
 
 #include "base/banned.h"
+#include "format/size_text.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -172,13 +173,25 @@ static bool read_suffixed(const char *text, const char *const *unit,
     return false;
 }
 
-static enum dyt_status read_size(const struct dyti_spot *spot, uint64_t *out)
+bool dyti_size_from_text(const char *text, uint64_t *out_bytes)
 {
     static const char *const unit[] = {"",    "B",  "KiB", "MiB", "GiB",
                                        "TiB", "kB", "MB",  "GB",  "TB"};
     static const double factor[] = {1,      1,   0x1p10, 0x1p20, 0x1p30,
                                     0x1p40, 1e3, 1e6,    1e9,    1e12};
     double bytes;
+
+    if (!read_suffixed(text, unit, factor, sizeof(factor) / sizeof(factor[0]),
+                       &bytes) ||
+        bytes > 0x1p62) {
+        return false;
+    }
+    *out_bytes = (uint64_t)bytes;
+    return true;
+}
+
+static enum dyt_status read_size(const struct dyti_spot *spot, uint64_t *out)
+{
     enum dyt_status st;
 
     if (spot->value->type == DYTI_TOML_INTEGER) {
@@ -191,18 +204,13 @@ static enum dyt_status read_size(const struct dyti_spot *spot, uint64_t *out)
     if (spot->value->type != DYTI_TOML_STRING) {
         return dyti_value_wrong_type(spot);
     }
-    if (!read_suffixed(spot->value->text, unit, factor,
-                       sizeof(factor) / sizeof(factor[0]), &bytes)) {
+    if (!dyti_size_from_text(spot->value->text, out)) {
         return DYTI_FAIL(DYT_ERR_CONFIG,
                          "%s: \"%s\" is no size: write a number and B, KiB, "
                          "MiB, GiB or TiB, as \"64MiB\"",
                          spot->text, spot->value->text);
     }
-    st = check_range(spot, bytes, 0, 0x1p62);
-    if (st == DYT_OK) {
-        *out = (uint64_t)bytes;
-    }
-    return st;
+    return DYT_OK;
 }
 
 static enum dyt_status read_seconds(const struct dyti_spot *spot, double *out)

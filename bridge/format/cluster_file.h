@@ -1,0 +1,52 @@
+/* Machines as people describe them: configs/clusters/NAME.toml.
+ *
+ *   name = "DGX H100"
+ *   hosts = 16               # or a list: ranks of each host
+ *   ranks_per_host = 8       # not with a list
+ *   memory = "80GiB"         # of a rank's device; may be left out
+ *   nic_gigabytes_per_s      # all NICs of a host together; may be left out
+ *   core_gigabytes_per_s     # through the middle of the fabric; likewise
+ *   [self] [host] [nic]      # links of one rank, each direction
+ *   gigabytes_per_s = 50.0   # decimal: 1e9 bytes
+ *   latency_us = 12.0        # of a message
+ *   message_us = 8.0         # what posting one costs
+ *   half_duplex = false      # both directions share it
+ *
+ * Threads: any. */
+#ifndef DYTI_FORMAT_CLUSTER_FILE_H
+#define DYTI_FORMAT_CLUSTER_FILE_H
+
+#include "layout/cluster.h"
+
+#include <stddef.h>
+
+/* A cluster with its arrays. */
+struct dyti_cluster_file {
+    struct dyti_cluster cluster;
+    uint32_t *host; /* what cluster.host points to */
+    char *name;
+};
+
+/**
+ * @return DYT_ERR_IO      the file cannot be read
+ * @return DYT_ERR_CONFIG  names file, line, column, key and the nearest key
+ */
+enum dyt_status dyti_cluster_file_load(const char *path,
+                                       struct dyti_cluster_file *out_file);
+/* The same from a text; `name` is shown in messages. */
+enum dyt_status dyti_cluster_file_parse(const char *text, size_t text_bytes,
+                                        const char *name,
+                                        struct dyti_cluster_file *out_file);
+/* Zeroed is fine, and what it leaves. */
+void dyti_cluster_file_fini(struct dyti_cluster_file *file);
+
+/**
+ * A cluster for a world of `ranks`: the first hosts of `file`, as they are, or
+ * cut in the last one.  *out_cluster borrows from the file.
+ * @return DYT_ERR_CONFIG  it has fewer ranks: the text has both numbers
+ */
+enum dyt_status dyti_cluster_file_take(const struct dyti_cluster_file *file,
+                                       uint32_t ranks,
+                                       struct dyti_cluster *out_cluster);
+
+#endif /* DYTI_FORMAT_CLUSTER_FILE_H */
