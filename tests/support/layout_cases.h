@@ -11,10 +11,14 @@
 
 #define DYT_CASE_RANKS 32u
 
+#define DYT_CASE_SLOTS 256u
+
 struct dyt_case_desc {
     struct dyti_layout_desc desc;
     uint32_t ranks[DYT_CASE_RANKS];
     uint32_t pp_layers[DYT_CASE_RANKS];
+    int32_t expert_slot[DYT_CASE_SLOTS];
+    struct dyti_zero_range zero_range[2][DYT_CASE_RANKS];
 };
 
 static inline uint64_t dyt_case_pick(uint64_t seed, uint64_t a, uint64_t b,
@@ -84,6 +88,235 @@ static inline void dyt_case_layout(uint64_t seed, uint64_t trial,
         }
         d->pp_layers = out->pp_layers;
     }
+}
+
+/* ---- every family, every degree ------------------------------------------ */
+
+/* A small architecture of any family: dense, MoE, MLA, GPT-2. */
+static inline struct dyti_arch dyt_case_any_arch(uint64_t seed, uint64_t trial)
+{
+    static const struct dyti_arch more[] = {
+        DYT_ARCH_TINY_MOE, DYT_ARCH_TINY_MIXTRAL, DYT_ARCH_TINY_MLA,
+        DYT_ARCH_TINY_MLA_DIRECT, DYT_ARCH_TINY_GPT2};
+    uint64_t family = dyt_case_pick(seed, trial, 201, 8);
+    struct dyti_arch a;
+
+    if (family >= DYT_TEST_COUNT(more)) {
+        return dyt_case_arch(seed, trial);
+    }
+    a = more[family];
+    a.layers = 1 + (int64_t)dyt_case_pick(seed, trial, 202, 6);
+    a.vocab = 12 + (int64_t)dyt_case_pick(seed, trial, 203, 50);
+    a.hidden = 1 + (int64_t)dyt_case_pick(seed, trial, 204, 14);
+    if (a.family == DYTI_GPT2) {
+        a.head_dim = 1 + (int64_t)dyt_case_pick(seed, trial, 205, 4);
+        a.hidden = a.q_heads * a.head_dim;
+        a.ffn = 12 + (int64_t)dyt_case_pick(seed, trial, 206, 30);
+    }
+    if (a.moe.count > 0) {
+        a.moe.count = 2 + (int64_t)dyt_case_pick(seed, trial, 207, 7);
+        a.moe.ffn = 4 + (int64_t)dyt_case_pick(seed, trial, 208, 12);
+        a.moe.first_layer = (int64_t)dyt_case_pick(seed, trial, 209, 2);
+    }
+    return a;
+}
+
+/* A model of it, in two of three cases with extras of every rule. */
+static inline struct dyti_model *dyt_case_any_model(uint64_t seed,
+                                                    uint64_t trial)
+{
+    struct dyti_arch arch = dyt_case_any_arch(seed, trial);
+    struct dyti_model *plain = NULL, *model = NULL;
+    const struct dyti_tensor *of;
+    struct dyti_extra_desc extra[] = {
+        {.name = "step",
+         .rule = DYTI_EXTRA_EVERY,
+         .dtype = DYTI_I64,
+         .ndim = 1,
+         .shape = {1}},
+        {.name = "cursor",
+         .rule = DYTI_EXTRA_OWNER,
+         .dtype = DYTI_I64,
+         .ndim = 1,
+         .shape = {3}},
+        {.name = "rng",
+         .rule = DYTI_EXTRA_PER_RANK,
+         .dtype = DYTI_I32,
+         .ndim = 2,
+         .shape = {1 + (int64_t)dyt_case_pick(seed, trial, 211, 20), 3}},
+        {.name = "scale", .rule = DYTI_EXTRA_SHARDED, .dtype = DYTI_F32},
+        {.name = "scale2", .rule = DYTI_EXTRA_SHARDED, .dtype = DYTI_F32}};
+
+    assert_ok(dyti_model_build(&arch, &plain));
+    if (dyt_case_pick(seed, trial, 210, 3) == 0) {
+        return plain;
+    }
+    for (uint32_t i = 3; i < DYT_TEST_COUNT(extra); i++) {
+        of = &plain->tensor[dyt_case_pick(seed, trial, 212 + i,
+                                          plain->tensor_count)];
+        extra[i].of = of->name;
+        extra[i].ndim = of->ndim;
+        for (uint32_t d = 0; d < of->ndim; d++) {
+            extra[i].block[d] =
+                1 + (int64_t)dyt_case_pick(seed, trial, 220 + i * 8 + d, 9);
+            extra[i].shape[d] =
+                (of->shape[d] + extra[i].block[d] - 1) / extra[i].block[d];
+        }
+    }
+    assert_ok(
+        dyti_model_build_with(&arch, extra, DYT_TEST_COUNT(extra), &model));
+    dyti_model_destroy(plain);
+    return model;
+}
+
+/* A divisor of n. */
+static inline uint32_t dyt_case_divisor(uint64_t seed, uint64_t a, uint64_t b,
+                                        uint32_t n)
+{
+    uint32_t d = 1 + (uint32_t)dyt_case_pick(seed, a, b, n);
+
+    while (n % d != 0) {
+        d--;
+    }
+    return d;
+}
+
+/* Expert slots of each ep rank: the even map, some experts twice. */
+static inline void dyt_case_slots(uint64_t seed, uint64_t trial,
+                                  int64_t experts, struct dyt_case_desc *out)
+{
+    struct dyti_layout_desc *d = &out->desc;
+    uint32_t slots = (uint32_t)experts / d->ep + 2;
+
+    if (slots * d->ep > DYT_CASE_SLOTS) {
+        return;
+    }
+    d->experts = DYTI_EXPERTS_EXPLICIT;
+    d->expert_slots = slots;
+    d->expert_slot = out->expert_slot;
+    for (uint32_t i = 0; i < slots * d->ep; i++) {
+        out->expert_slot[i] = -1;
+    }
+    for (int64_t e = 0; e < experts; e++) {
+        out->expert_slot[(uint32_t)e % d->ep * slots + (uint32_t)e / d->ep] =
+            (int32_t)e;
+    }
+    for (uint32_t r = 0; r < d->ep; r++) { /* a redundant copy in the last */
+        out->expert_slot[(r + 1) * slots - 1] =
+            (int32_t)dyt_case_pick(seed, trial, 240 + r, (uint64_t)experts);
+    }
+}
+
+/* An explicit cut between `owners`, some of which may own nothing. */
+static inline uint32_t dyt_case_cut(uint64_t seed, uint64_t trial,
+                                    uint32_t owners,
+                                    struct dyti_zero_range *range)
+{
+    uint32_t count = 1 + (uint32_t)dyt_case_pick(seed, trial, 260, 9);
+    uint64_t at = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        range[i].lo = at;
+        at += 1 + dyt_case_pick(seed, trial, 261 + i, DYTI_ZERO_WHOLE / 10);
+        range[i].hi = at = i + 1 == count ? DYTI_ZERO_WHOLE : at;
+        range[i].owner = (uint32_t)dyt_case_pick(seed, trial, 280 + i, owners);
+    }
+    return count;
+}
+
+static inline void dyt_case_residency(uint64_t seed, uint64_t trial,
+                                      struct dyti_layout_desc *d)
+{
+    static const enum dyti_dtype narrow[] = {DYTI_F32, DYTI_BF16, DYTI_F16};
+
+    d->dtype[DYTI_PARAM] = narrow[dyt_case_pick(seed, trial, 300, 3)];
+    for (int kind = DYTI_GRAD; kind < DYTI_KIND_COUNT; kind++) {
+        if (dyt_case_pick(seed, trial, 301 + (uint64_t)kind, 4) == 0) {
+            d->residency[kind] = DYTI_DROPPED;
+        }
+    }
+}
+
+/* Random degrees of every kind that fit `world` ranks.  The dialect may still
+ * refuse them: dyt_case_build() draws until it does not. */
+static inline void dyt_case_any_layout(uint64_t seed, uint64_t trial,
+                                       const struct dyti_model *model,
+                                       uint32_t world,
+                                       enum dyti_dialect dialect,
+                                       const char *phase,
+                                       struct dyt_case_desc *out)
+{
+    const struct dyti_arch *arch = &model->arch;
+    struct dyti_layout_desc *d = &out->desc;
+    uint32_t group, left;
+
+    assert_true(world <= DYT_CASE_RANKS);
+    dyt_case_layout(seed, trial, arch, world, phase, out);
+    d->dialect = dialect;
+    d->pp_layers = NULL;
+    left = world / (d->tp * d->pp);
+    d->cp = 1 + (uint32_t)dyt_case_pick(seed, trial, 90, left < 3 ? left : 3);
+    d->dp = 1 + (uint32_t)dyt_case_pick(seed, trial, 91, left / d->cp);
+    d->vpp = 1 + (uint32_t)dyt_case_pick(seed, trial, 92,
+                                         (uint64_t)arch->layers / d->pp);
+    d->zero = (uint32_t)dyt_case_pick(seed, trial, 93, 4);
+    for (uint32_t i = 0; i < DYTI_AXIS_COUNT; i++) { /* any order */
+        uint32_t at = (uint32_t)dyt_case_pick(seed, trial, 94 + i, i + 1);
+
+        d->order[i] = d->order[at];
+        d->order[at] = (uint8_t)i;
+    }
+    group = d->tp * d->cp * d->dp;
+    if (arch->moe.count > 0) {
+        d->ep = dyt_case_divisor(seed, trial, 100, group);
+        d->etp = dyt_case_divisor(seed, trial, 101, group / d->ep);
+        while (d->ep > (uint32_t)arch->moe.count) {
+            d->ep = dyt_case_divisor(seed, trial, 102 + d->ep, d->ep - 1);
+            d->ep = group % (d->ep * d->etp) == 0 ? d->ep : 1;
+        }
+        d->experts = (enum dyti_expert_map)dyt_case_pick(seed, trial, 103, 2);
+        if (dyt_case_pick(seed, trial, 104, 3) == 0) {
+            dyt_case_slots(seed, trial, arch->moe.count, out);
+        }
+    }
+    if (dialect == DYTI_DIALECT_NATIVE &&
+        dyt_case_pick(seed, trial, 105, 3) == 0) {
+        d->zero_range = out->zero_range[0];
+        d->zero_range_count =
+            dyt_case_cut(seed, trial, d->dp * d->cp, out->zero_range[0]);
+        d->expert_zero_range = out->zero_range[1];
+        d->expert_zero_range_count =
+            dyt_case_cut(seed, trial + 1,
+                         group / ((d->ep ? d->ep : 1) * (d->etp ? d->etp : 1)),
+                         out->zero_range[1]);
+    }
+    dyt_case_residency(seed, trial, d);
+}
+
+/* A random layout of the dialect, drawn until the dialect takes it; out_desc
+ * (may be NULL) is what it was built from. */
+static inline struct dyti_layout *dyt_case_build(uint64_t seed, uint64_t trial,
+                                                 const struct dyti_model *model,
+                                                 uint32_t world,
+                                                 enum dyti_dialect dialect,
+                                                 struct dyt_case_desc *out_desc)
+{
+    struct dyt_case_desc own, *desc = out_desc == NULL ? &own : out_desc;
+    struct dyti_layout *layout = NULL;
+
+    for (uint64_t attempt = 0; layout == NULL && attempt < 200; attempt++) {
+        enum dyt_status st;
+
+        dyt_case_any_layout(seed + attempt * 7919, trial, model, world, dialect,
+                            "train", desc);
+        st = dyti_layout_build(model, &desc->desc, &layout);
+        if (st != DYT_OK) {
+            assert_true(st == DYT_ERR_LAYOUT || st == DYT_ERR_UNSUPPORTED);
+            assert_null(layout);
+        }
+    }
+    assert_non_null(layout);
+    return layout;
 }
 
 /* Visit the elements of a box: coordinates `at` to the next, row-major.  Start
