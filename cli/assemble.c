@@ -1,4 +1,5 @@
 #include "cli/assemble.h"
+#include "cli/switch_memory.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -250,6 +251,8 @@ enum dyt_status dyti_assembly_build(const struct dyti_job *job,
     st = dyti_model_build(arch, &a.model);
     st = st != DYT_OK ? st : build_layouts(&a, rollout, train);
     st = st != DYT_OK ? st : build_maps(&a);
+    st = st != DYT_OK ? st
+                      : dyti_switch_memory_check(&a, job->sw.memory_cap_bytes);
     if (st != DYT_OK) {
         DYTI_NOTE("laying out the job %s", job->name);
         dyti_assembly_fini(&a);

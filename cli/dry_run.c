@@ -1,10 +1,12 @@
 #include "cli/dry_run.h"
+#include "cli/switch_memory.h"
 
 #include "explain/explain.h"
 #include "plan/plan.h"
 #include "sched/sched.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -65,6 +67,58 @@ static enum dyt_status show_schedules(const struct dyti_assembly *a,
     return st;
 }
 
+/* The rank that needs most memory beside the larger layout. */
+static struct dyti_switch_memory most_needed(const struct dyti_assembly *a,
+                                             const struct direction *d,
+                                             uint32_t *out_rank)
+{
+    struct dyti_switch_memory most = {0};
+
+    *out_rank = 0;
+    for (uint32_t r = 0; r < a->world_size; r++) {
+        struct dyti_switch_memory m =
+            dyti_switch_memory_of(a, d->from, d->to, r);
+
+        if (m.need_bytes > most.need_bytes) {
+            most = m;
+            *out_rank = r;
+        }
+    }
+    return most;
+}
+
+static void show_need(const struct dyti_assembly *a, const struct direction *d,
+                      FILE *out)
+{
+    uint32_t rank;
+    struct dyti_switch_memory m = most_needed(a, d, &rank);
+
+    fprintf(out,
+            "needs at the most %" PRIu64 " bytes beside the larger layout, on "
+            "rank %u (source %" PRIu64 ", destination %" PRIu64
+            ", staging %" PRIu64 "; switch.memory_cap %" PRIu64 ")\n",
+            m.need_bytes, rank, m.source_bytes, m.destination_bytes,
+            m.staging_bytes, a->job->sw.memory_cap_bytes);
+}
+
+static void need_json(const struct dyti_assembly *a, struct dyti_json *json)
+{
+    dyti_json_begin_object(json, "needs");
+    for (size_t i = 0; i < 2; i++) {
+        uint32_t rank;
+        struct dyti_switch_memory m = most_needed(a, &directions[i], &rank);
+
+        dyti_json_begin_object(json, directions[i].key);
+        dyti_json_u64(json, "rank", rank);
+        dyti_json_u64(json, "bytes", m.need_bytes);
+        dyti_json_u64(json, "source_bytes", m.source_bytes);
+        dyti_json_u64(json, "destination_bytes", m.destination_bytes);
+        dyti_json_u64(json, "staging_bytes", m.staging_bytes);
+        dyti_json_end(json);
+    }
+    dyti_json_end(json);
+}
+
 static void work_bytes(const struct dyti_assembly *a, uint64_t *out)
 {
     for (uint32_t r = 0; r < a->world_size; r++) {
@@ -104,6 +158,7 @@ enum dyt_status dyti_show_plans(const struct dyti_loaded_job *loaded,
         fprintf(out, "\nswitch %s\n", directions[i].name);
         st = plan_of(a, &directions[i], &plan);
         st = st != DYT_OK ? st : dyti_explain_plan(plan, show->transfers, out);
+        show_need(a, &directions[i], out);
         dyti_plan_destroy(plan);
         if (st == DYT_OK && show->steps) {
             st = show_schedules(a, &directions[i], true, out, NULL);
@@ -130,6 +185,7 @@ enum dyt_status dyti_show_plans_json(const struct dyti_loaded_job *loaded,
     dyti_explain_layout_json(a->layout[DYTI_ARENA_TRAIN], false, &json,
                              "train");
     st = show_arenas(a, NULL, &json);
+    need_json(a, &json);
     for (size_t i = 0; st == DYT_OK && i < 2; i++) {
         struct dyti_plan *plan = NULL;
 

@@ -136,7 +136,7 @@ struct dyti_job {
     struct {
         enum dyti_switch_mode mode;
         enum dyti_job_verify verify;
-        uint64_t memory_cap_bytes; /* staging of one rank */
+        uint64_t memory_cap_bytes; /* 0: none; cli/switch_memory.h */
         enum dyti_low_memory on_low_memory;
         enum dyti_in_flight in_flight;
         double deadline; /* seconds */

@@ -122,8 +122,9 @@ const struct dyti_option dyti_job_options[] = {
     JOB("switch.verify", CHOICE, sw.verify, "\"sample\"",
         "compare content hashes before commit: of nothing, of 1 %, of all",
         .choices = "off|sample|full"),
-    JOB("switch.memory_cap", SIZE, sw.memory_cap_bytes, "\"64MiB\"",
-        "staging memory of one rank; the direct mover needs none, so any cap is met", RANGE(0, 0x1p62)),
+    JOB("switch.memory_cap", SIZE, sw.memory_cap_bytes, "0",
+        "most that a switch may take on a rank beside what stays and the larger of its two layouts; 0: no cap."
+        " transactional needs the smaller layout, and staging", RANGE(0, 0x1p62)),
     JOB("switch.on_low_memory", CHOICE, sw.on_low_memory, "\"refuse\"",
         "what happens where the cap cannot be met", .choices = "refuse|!in_place"),
     JOB("switch.in_flight", CHOICE, sw.in_flight, "\"wait\"",

@@ -69,6 +69,8 @@ static const struct {
     {"switch.in_flight=abort", "abort"},
     {"switch.verify=some", "verify"},
     {"switch.memory_cap=\"-1\"", "memory_cap"},
+    {"switch.memory_cap=\"4KiB\"", "switch.memory_cap is 4096 bytes"},
+    {"switch.memory_cap=1", "the smallest cap that every rank meets is"},
     {"eval.every=2", "eval.data"},
     {"eval.data=\"/nowhere.jsonl\"", "/nowhere.jsonl"},
     {"checkpoint.keep_best=1", "eval.data"},
@@ -107,6 +109,42 @@ static void every_wrong_setting_is_one_line(void **state)
         dyt_nothing_left();
     }
     assert_int_equal(0, bad);
+}
+
+/* The smallest cap that is named is the smallest: a run meets it. */
+static void a_cap_is_met_or_refused(void **state)
+{
+    static const char *const layout[] = {"phase.rollout.layout.tp=4",
+                                         "phase.train.layout.dtype=bf16",
+                                         "phase.rollout.residency.optimizer="
+                                         "move"};
+    struct dyt_job job = dyt_job_new("tiny");
+
+    (void)state;
+    for (size_t i = 0; i < DYT_TEST_COUNT(layout); i++) {
+        struct dyt_run run =
+            dyt_job_run(&job, layout[i], "switch.memory_cap=1", NULL);
+        const char *at = strstr(run.out, "every rank meets is ");
+        char *set;
+        unsigned long long least;
+
+        assert_exit(2, run);
+        assert_non_null(at);
+        least = strtoull(at + strlen("every rank meets is "), NULL, 10);
+        assert_true(least > 1);
+        dyt_run_fini(&run);
+        set = dyt_words("switch.memory_cap=%llu", least - 1);
+        run = dyt_job_run(&job, layout[i], set, NULL);
+        assert_exit(2, run);
+        dyt_run_fini(&run);
+        free(set);
+        set = dyt_words("switch.memory_cap=%llu", least);
+        run = dyt_job_run(&job, layout[i], set, "steps=1", NULL);
+        assert_exit(0, run);
+        dyt_run_fini(&run);
+        free(set);
+        dyt_nothing_left();
+    }
 }
 
 static void what_only_several_settings_say(void **state)
@@ -216,6 +254,7 @@ static void wrong_command_lines_are_code_2(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_wrong_setting_is_one_line),
+    cmocka_unit_test(a_cap_is_met_or_refused),
     cmocka_unit_test(what_only_several_settings_say),
     cmocka_unit_test(every_wrong_file_is_one_line),
     cmocka_unit_test(wrong_command_lines_are_code_2),

@@ -38,7 +38,7 @@ static void defaults(void **state)
     assert_true(job.algorithm.rollout_is_max == 2.0);
     assert_true(job.algorithm.kl_coef == 0.0);
     assert_int_equal(DYTI_KL_K3, job.algorithm.kl_estimator);
-    assert_int_equal(64 << 20, job.sw.memory_cap_bytes);
+    assert_int_equal(0, job.sw.memory_cap_bytes);
     assert_true(isinf(job.stop.reward_mean) && isinf(job.stop.seconds));
     assert_int_equal(4, rollout->layout.tp);
     assert_int_equal(4, rollout->layout.ranks_count);

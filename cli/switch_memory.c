@@ -1,0 +1,92 @@
+#include "cli/switch_memory.h"
+
+#include <inttypes.h>
+
+static const struct {
+    const char *name;
+    enum dyti_arena_slot from, to;
+} directions[] = {
+    {"train -> rollout", DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT},
+    {"rollout -> train", DYTI_ARENA_ROLLOUT, DYTI_ARENA_TRAIN},
+};
+
+/* Held there, and not because the other phase left it lying where it is. */
+static bool moves(const struct dyti_layout *layout,
+                  const struct dyti_layout *other, int kind)
+{
+    return kind != DYTI_GRAD && layout->desc.residency[kind] == DYTI_HELD &&
+           other->desc.residency[kind] != DYTI_PARKED;
+}
+
+struct dyti_switch_memory dyti_switch_memory_of(const struct dyti_assembly *a,
+                                                enum dyti_arena_slot from,
+                                                enum dyti_arena_slot to,
+                                                uint32_t rank)
+{
+    const struct dyti_layout *src = a->layout[from], *dst = a->layout[to];
+    const struct dyti_arena_map *map = &a->map[rank];
+    /* The direct mover stages nothing: bytes go from shard to shard. */
+    struct dyti_switch_memory m = {.staging_bytes = 0};
+
+    for (int k = 0; k < DYTI_KIND_COUNT; k++) {
+        m.source_bytes += moves(src, dst, k) ? map->bytes[from][k] : 0;
+        m.destination_bytes += moves(dst, src, k) ? map->bytes[to][k] : 0;
+    }
+    m.resident_bytes = map->total_bytes - m.source_bytes - m.destination_bytes;
+    m.need_bytes = m.staging_bytes + (m.source_bytes < m.destination_bytes
+                                          ? m.source_bytes
+                                          : m.destination_bytes);
+    return m;
+}
+
+/* The rank and direction that need most. */
+static struct dyti_switch_memory worst(const struct dyti_assembly *a,
+                                       uint32_t *out_rank, size_t *out_way)
+{
+    struct dyti_switch_memory most = {0};
+
+    *out_rank = 0;
+    *out_way = 0;
+    for (size_t d = 0; d < sizeof(directions) / sizeof(directions[0]); d++) {
+        for (uint32_t r = 0; r < a->world_size; r++) {
+            struct dyti_switch_memory m = dyti_switch_memory_of(
+                a, directions[d].from, directions[d].to, r);
+
+            if (m.need_bytes > most.need_bytes) {
+                most = m;
+                *out_rank = r;
+                *out_way = d;
+            }
+        }
+    }
+    return most;
+}
+
+uint64_t dyti_switch_memory_least(const struct dyti_assembly *a)
+{
+    uint32_t rank;
+    size_t way;
+
+    return worst(a, &rank, &way).need_bytes;
+}
+
+enum dyt_status dyti_switch_memory_check(const struct dyti_assembly *a,
+                                         uint64_t cap_bytes)
+{
+    uint32_t rank;
+    size_t way;
+    struct dyti_switch_memory m = worst(a, &rank, &way);
+
+    if (cap_bytes == 0 || m.need_bytes <= cap_bytes) {
+        return DYT_OK;
+    }
+    return DYTI_FAIL(
+        DYT_ERR_CONFIG,
+        "%s: switch.memory_cap is %" PRIu64 " bytes, and on rank %u the switch "
+        "%s needs %" PRIu64 " beside the larger of its two layouts (source "
+        "%" PRIu64 ", destination %" PRIu64 ", staging %" PRIu64
+        "; mode transactional keeps both until the commit): the smallest cap "
+        "that every rank meets is %" PRIu64 ", and 0 is none",
+        a->job->path, cap_bytes, rank, directions[way].name, m.need_bytes,
+        m.source_bytes, m.destination_bytes, m.staging_bytes, m.need_bytes);
+}

@@ -1,0 +1,170 @@
+/* What a switch takes is what was said before: source and destination regions,
+ * by pages that were touched and by what is abandoned afterwards; and all ranks
+ * refuse a cap alike, before anything moves. */
+#include "switch_world.h"
+
+#include "cli/switch_memory.h"
+
+#define PAGE 4096u
+
+struct trip {
+    uint64_t seed;
+    uint32_t world_size;
+    const struct sw_memory *memory;
+};
+
+static struct dyti_assembly assembly_of(struct sw_rank *rank,
+                                        const struct dyti_job *job)
+{
+    struct dyti_assembly a = {.job = job,
+                              .model = rank->c.model,
+                              .map = rank->c.map,
+                              .world_size = rank->c.world_size};
+
+    for (int s = 0; s < DYTI_ARENA_SLOT_COUNT; s++) {
+        a.layout[s] = rank->c.layout[s];
+    }
+    return a;
+}
+
+/* Touched pages of a slot's regions. */
+static uint64_t touched(const struct sw_rank *rank, enum dyti_arena_slot slot)
+{
+    const char *name = slot == DYTI_ARENA_ROLLOUT ? "rollout " : "train ";
+    struct dyti_world_owner owner[32];
+    uint64_t sum = 0;
+    size_t count = 0;
+
+    if (dyti_world_memory(rank->world, owner, DYT_TEST_COUNT(owner), &count) !=
+        DYT_OK) {
+        rank_wrong(rank->me, "%s", dyti_error_text());
+    }
+    for (size_t i = 0; i < count; i++) {
+        sum += strncmp(owner[i].name, name, strlen(name)) == 0
+                   ? owner[i].touched_bytes
+                   : 0;
+    }
+    return sum;
+}
+
+static bool abandoned(const struct sw_rank *rank, enum dyti_arena_slot slot,
+                      enum dyti_kind kind)
+{
+    const uint16_t *at =
+        dyti_world_region(rank->world, rank->me->rank, slot, kind);
+
+    return at != NULL && *at == 0xffff; /* filled with NaN, in test builds */
+}
+
+/* Sum of the abandoned regions of the slot that a switch has left. */
+static uint64_t left_behind(const struct sw_rank *rank,
+                            enum dyti_arena_slot slot)
+{
+    uint64_t sum = 0;
+
+    for (int k = 0; k < DYTI_KIND_COUNT; k++) {
+        sum += k != DYTI_GRAD && abandoned(rank, slot, (enum dyti_kind)k)
+                   ? rank->c.map[rank->me->rank].bytes[slot][k]
+                   : 0;
+    }
+    return sum;
+}
+
+static void caps_are_refused(struct sw_rank *rank,
+                             const struct dyti_assembly *a)
+{
+    uint64_t least = dyti_switch_memory_least(a);
+    char text[32];
+
+    snprintf(text, sizeof(text), "meets is %" PRIu64, least);
+    rank_ok(rank->me, dyti_switch_memory_check(a, 0));
+    rank_ok(rank->me, dyti_switch_memory_check(a, least));
+    if (least == 0) {
+        return; /* no rank has a part in both layouts */
+    }
+    rank_true(rank->me,
+              dyti_switch_memory_check(a, least - 1) == DYT_ERR_CONFIG);
+    rank_true(rank->me, strstr(dyti_error_text(), text) != NULL);
+}
+
+static void trip_body(struct sw_rank *rank)
+{
+    struct dyti_job job = {.path = (char *)(uintptr_t) "job.toml"};
+    struct dyti_assembly a = assembly_of(rank, &job);
+    struct dyt_rank *me = rank->me;
+    struct dyti_switch_memory m = dyti_switch_memory_of(
+        &a, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT, me->rank);
+    struct dyti_switch_order order = {
+        .epoch = 1, .version = 1, .unmanaged = true};
+    struct dyti_switch_report report;
+    uint64_t pages;
+
+    caps_are_refused(rank, &a);
+    rank_true(me, touched(rank, DYTI_ARENA_ROLLOUT) == 0);
+    sw_update(rank, DYTI_ARENA_TRAIN, 1);
+    rank_ok(me, sw_switch(rank, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT, NULL,
+                          &order, &report));
+    pages = touched(rank, DYTI_ARENA_ROLLOUT);
+    rank_true(me, pages >= m.destination_bytes &&
+                      pages < m.destination_bytes + DYTI_KIND_COUNT * PAGE);
+    rank_true(me, left_behind(rank, DYTI_ARENA_TRAIN) == m.source_bytes);
+    rank_true(me, m.resident_bytes + m.source_bytes + m.destination_bytes ==
+                      rank->c.map[me->rank].total_bytes);
+    /* And back. */
+    m = dyti_switch_memory_of(&a, DYTI_ARENA_ROLLOUT, DYTI_ARENA_TRAIN,
+                              me->rank);
+    order.epoch = 2;
+    rank_ok(me, sw_switch(rank, DYTI_ARENA_ROLLOUT, DYTI_ARENA_TRAIN, NULL,
+                          &order, &report));
+    rank_true(me, left_behind(rank, DYTI_ARENA_ROLLOUT) == m.source_bytes);
+    rank_true(me, left_behind(rank, DYTI_ARENA_TRAIN) == 0);
+}
+
+static void trip_rank(struct dyt_rank *me)
+{
+    const struct trip *trip = me->arg;
+    struct sw_rank rank;
+
+    if (sw_rank_open(&rank, me, trip->seed, trip->world_size, trip->memory) !=
+        DYT_OK) {
+        rank_wrong(me, "%s", dyti_error_text());
+    } else {
+        trip_body(&rank);
+    }
+    sw_rank_close(&rank);
+}
+
+static void run_trips(enum dyt_ranks_kind kind, uint64_t first)
+{
+    for (uint64_t seed = first; seed < first + 15; seed++) {
+        struct trip trip = {.seed = seed,
+                            .world_size = 1 + sw_draw(seed, 8, 4)};
+        struct sw_case c;
+        struct sw_memory memory;
+
+        assert_ok(sw_case_init(&c, seed, trip.world_size));
+        sw_memory_open(&memory, &c, kind);
+        trip.memory = &memory;
+        dyt_ranks_run(kind, trip.world_size, trip_rank, &trip);
+        sw_memory_close(&memory, trip.world_size);
+        sw_case_fini(&c);
+    }
+}
+
+static void threads_take_what_was_said(void **state)
+{
+    (void)state;
+    run_trips(DYT_RANKS_THREADS, 100);
+}
+
+static void processes_take_what_was_said(void **state)
+{
+    (void)state;
+    run_trips(DYT_RANKS_PROCESSES, 200);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(processes_take_what_was_said),
+    cmocka_unit_test(threads_take_what_was_said),
+};
+DYT_TEST_MAIN(tests)
