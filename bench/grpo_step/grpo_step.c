@@ -163,37 +163,57 @@ static void record(struct bench *bench, const char *name, struct player *player,
     }
 }
 
-/* The worlds and TRL in turns.  false: one of ours failed. */
-static bool measure(struct bench *bench, const char *dynatrain,
-                    const char *model, const struct work *work,
-                    const char *name)
+/* --case chooses a whole case, or one world of it. */
+static bool wants_world(const struct bench *bench, const char *name, int world)
 {
-    uint32_t steps = bench_steps(bench, STEPS, FIGURES);
-    struct player player[WORLDS + 1] = {0};
-    struct entry entry[WORLDS];
-    struct rival trl;
-    bool good = true;
+    char text[96];
+
+    snprintf(text, sizeof(text), "%s/%s", name, worlds[world].name);
+    return bench_wants(bench, name) || bench_wants(bench, text);
+}
+
+/* Those of our worlds that are wanted, as a mask. */
+static unsigned enter(const struct bench *bench, const struct entry *common,
+                      const char *name, struct entry *entry,
+                      struct player *player)
+{
+    unsigned wanted = 0;
 
     for (int w = 0; w < WORLDS; w++) {
-        entry[w] = (struct entry){.dynatrain = dynatrain,
-                                  .model = model,
-                                  .work = work,
-                                  .world = &worlds[w],
-                                  .steps = steps < 2 ? 2 : steps};
+        entry[w] = *common;
+        entry[w].world = &worlds[w];
         player[w] = (struct player){.name = worlds[w].name,
                                     .turn = our_turn,
                                     .arg = &entry[w],
-                                    .fresh = true};
+                                    .fresh = true,
+                                    .out = !wants_world(bench, name, w)};
+        wanted |= player[w].out ? 0 : 1u << w;
+    }
+    return wanted;
+}
+
+/* The worlds and TRL in turns.  false: one of ours failed. */
+static bool measure(struct bench *bench, const struct entry *common,
+                    const char *name)
+{
+    struct player player[WORLDS + 1] = {0};
+    struct entry entry[WORLDS];
+    struct rival trl;
+    unsigned wanted = enter(bench, common, name, entry, player);
+    bool good = true;
+
+    if (wanted == 0) {
+        return true;
     }
     player[WORLDS] =
         (struct player){.name = "trl", .turn = rival_turn, .arg = &trl};
-    player[WORLDS].out = !start_trl(bench, work, model, &trl);
+    player[WORLDS].out = !start_trl(bench, common->work, common->model, &trl);
     trl.case_name = name;
     contest(player, WORLDS + 1, bench_rounds(bench, bench->quick ? 1 : ROUNDS));
     record(bench, name, player, entry[ONE_RANK].peak_mb, trl.peak_mb);
     rival_stop(&trl);
     for (int w = 0; w < WORLDS; w++) {
-        good = good && !player[w].out;
+        good = good && (!player[w].out || (wanted & 1u << w) == 0);
     }
     return good;
 }
@@ -203,6 +223,7 @@ int main(int argc, char **argv)
     struct work work = {.prompts = 4, .samples = 8, .tokens = 64};
     char *dynatrain, *model, name[64];
     struct bench bench;
+    uint32_t steps;
     bool good;
 
     if (!bench_open(&bench, "grpo_step", argc, argv)) {
@@ -215,13 +236,17 @@ int main(int argc, char **argv)
     dynatrain = find_binary();
     model = find_model(&bench);
     good = is_there(dynatrain, X_OK) && is_there(model, R_OK);
+    steps = bench_steps(&bench, STEPS, FIGURES);
     for (int kl = 0; kl < 2 && good; kl++) {
+        struct entry common = {.dynatrain = dynatrain,
+                               .model = model,
+                               .work = &work,
+                               .steps = steps < 2 ? 2 : steps};
+
         work.kl = kl == 0 ? 0 : 0.04;
         snprintf(name, sizeof(name), "fp32/%ux%ux%u/kl=%g", work.prompts,
                  work.samples, work.tokens, work.kl);
-        if (bench_wants(&bench, name)) {
-            good = measure(&bench, dynatrain, model, &work, name);
-        }
+        good = measure(&bench, &common, name);
     }
     free(model);
     free(dynatrain);

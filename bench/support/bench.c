@@ -16,7 +16,8 @@ static const struct argp_option options[] = {
     {"model", 'm', "DIR", 0, "a Hugging Face directory", 0},
     {"steps", 's', "N", 0, "steps of a run, where there are steps", 0},
     {"rounds", 'r', "N", 0, "turns of each program that count", 0},
-    {"case", 'c', "PREFIX", 0, "only cases whose name begins with it", 0},
+    {"case", 'c', "PREFIX", 0,
+     "only cases whose name begins with it; NAME$: that one", 0},
     {"against", 'a', "NAME,...", 0, "only these opponents", 0},
     {"quick", 'q', NULL, 0, "as short as possible: does it run at all?", 0},
     {0},
@@ -101,8 +102,14 @@ uint32_t bench_rounds(const struct bench *bench, uint32_t usual)
 
 bool bench_wants(const struct bench *bench, const char *case_name)
 {
-    return bench->only == NULL ||
-           strncmp(case_name, bench->only, strlen(bench->only)) == 0;
+    const char *only = bench->only;
+    size_t bytes = only != NULL ? strlen(only) : 0;
+
+    if (bytes > 0 && only[bytes - 1] == '$') {
+        return strlen(case_name) == bytes - 1 &&
+               memcmp(case_name, only, bytes - 1) == 0;
+    }
+    return bytes == 0 || strncmp(case_name, only, bytes) == 0;
 }
 
 static bool less_is_better(const char *unit)

@@ -42,7 +42,7 @@ uint32_t bench_steps(const struct bench *bench, uint32_t usual, uint32_t most);
 /* --rounds, or `usual` without it. */
 uint32_t bench_rounds(const struct bench *bench, uint32_t usual);
 
-/* Does --case let this one through? */
+/* Does --case let this one through?  PREFIX, or a whole name and a $. */
 bool bench_wants(const struct bench *bench, const char *case_name);
 
 /* One figure beside that of an opponent measured in the same run; printed, and

@@ -123,7 +123,7 @@ def check_trl(bench, model, folder):
     python.write_text(f"#!/bin/sh\nexec {sys.executable} \"$@\"\n")
     python.chmod(0o755)
     found = measure(bench, "grpo_step", model, folder, "--opponents", programs,
-                    "--against", "other", "--case", "fp32/2x2x4/kl=0.04")
+                    "--against", "other", "--case", "fp32/2x2x4/kl=0$")
     assert len(found) == 5, found
     assert {r["opponent"] for r in found} == {None}, found
     found = measure(bench, "grpo_step", model, folder, "--opponents", programs,
