@@ -1,0 +1,260 @@
+/* `funnel`: three hops.  What a rank sends goes to the one of its replicas that
+ * speaks for all of them; those exchange; the one that speaks for the receiver
+ * scatters to it.  Each hop is ordered by `optimal`, and a chunk goes on as
+ * soon as it is there: better than phases behind barriers, and as good as the
+ * idea allows. */
+#include "base/array.h"
+#include "sched/order.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define HOPS 3u
+
+/* The way of one flow: places[0] … places[hops]. */
+struct way {
+    uint32_t place[HOPS + 1], hops;
+};
+
+struct hop_flow { /* traffic of one hop between two ranks */
+    uint32_t from, to, flow;
+};
+
+static void way_of(const struct dyti_order *in, const struct dyti_flow *f,
+                   const uint32_t *host_lead, struct way *out)
+{
+    const uint32_t *a = in->src_lead != NULL ? in->src_lead : host_lead;
+    const uint32_t *b = in->dst_lead != NULL ? in->dst_lead : host_lead;
+    uint32_t step[] = {a[f->src], b[f->dst], f->dst};
+
+    out->place[0] = f->src;
+    out->hops = 0;
+    for (uint32_t k = 0; k < HOPS; k++) {
+        if (step[k] != out->place[out->hops]) {
+            out->place[++out->hops] = step[k];
+        }
+    }
+    if (out->place[1] == f->dst || b[f->dst] == f->src) {
+        out->place[1] = f->dst; /* there and back again is not needed */
+        out->hops = 1;
+    }
+}
+
+static enum dyt_status make_leads(const struct dyti_order *in,
+                                  uint32_t **out_lead)
+{
+    const struct dyti_cluster *c = in->cluster;
+    uint32_t *lead = malloc(((size_t)c->rank_count + 1) * sizeof(*lead));
+    uint32_t *of_host = malloc(((size_t)c->host_count + 1) * sizeof(*of_host));
+
+    if (lead == NULL || of_host == NULL) {
+        free(lead);
+        free(of_host);
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%u ranks", c->rank_count);
+    }
+    memset(of_host, 0xff, c->host_count * sizeof(*of_host));
+    for (uint32_t i = 0; i < c->rank_count; i++) {
+        uint32_t *first = &of_host[c->host[i]];
+
+        *first = *first == UINT32_MAX ? i : *first;
+        lead[i] = *first;
+    }
+    free(of_host);
+    for (uint32_t i = 0; i < c->rank_count; i++) {
+        if ((in->src_lead != NULL && in->src_lead[i] >= c->rank_count) ||
+            (in->dst_lead != NULL && in->dst_lead[i] >= c->rank_count)) {
+            free(lead);
+            return DYTI_FAIL(DYT_ERR_INVALID,
+                             "the replica that speaks for rank %u is none of "
+                             "%u ranks",
+                             i, c->rank_count);
+        }
+    }
+    *out_lead = lead;
+    return DYT_OK;
+}
+
+/* ---- one hop ------------------------------------------------------------ */
+
+static int compare_hop(const void *a, const void *b)
+{
+    const struct hop_flow *x = a, *y = b;
+
+    if (x->from != y->from) {
+        return x->from < y->from ? -1 : 1;
+    }
+    if (x->to != y->to) {
+        return x->to < y->to ? -1 : 1;
+    }
+    return (x->flow > y->flow) - (x->flow < y->flow);
+}
+
+/* Chunks of one stream that take this hop, by (from, to, flow). */
+static enum dyt_status collect(const struct dyti_order *in,
+                               const struct way *way, uint32_t wave,
+                               uint32_t hop, struct hop_flow *hops,
+                               size_t *out_count)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < in->flow_count; i++) {
+        if (in->flow[i].wave == wave && hop < way[i].hops) {
+            hops[count++] = (struct hop_flow){
+                way[i].place[hop], way[i].place[hop + 1], (uint32_t)i};
+        }
+    }
+    qsort(hops, count, sizeof(*hops), compare_hop);
+    *out_count = count;
+    return DYT_OK;
+}
+
+struct funnel {
+    const struct dyti_order *in;
+    struct way *way;       /* [flows] */
+    struct hop_flow *hops; /* [flows] */
+    uint64_t chunk;
+    struct dyti_piece_list list;
+    uint32_t round;
+};
+
+/* Deals chunks of streams to the parts that `optimal` made of their sum: the
+ * order of matchings stays, pieces are chunks of streams. */
+static enum dyt_status add_hop(struct funnel *f, uint32_t wave, uint32_t hop)
+{
+    struct dyti_takes takes = {0};
+    struct dyti_graph g = {.rank_count = f->in->cluster->rank_count,
+                           .chunk_bytes = DYTI_PIECE_ALIGN};
+    struct dyti_edge *edge = NULL;
+    size_t *first = NULL, count = 0, edges = 0;
+    enum dyt_status st = collect(f->in, f->way, wave, hop, f->hops, &count);
+
+    edge = malloc((count + 1) * sizeof(*edge));
+    first = malloc((count + 2) * sizeof(*first));
+    if (edge == NULL || first == NULL) {
+        st = DYTI_FAIL(DYT_ERR_NOMEM, "%zu flows", count);
+    }
+    for (size_t i = 0; i < count && st == DYT_OK; i++) {
+        uint64_t parts =
+            dyti_part_count(f->in->flow[f->hops[i].flow].bytes, f->chunk);
+
+        if (i == 0 || f->hops[i].from != f->hops[i - 1].from ||
+            f->hops[i].to != f->hops[i - 1].to) {
+            edge[edges] = (struct dyti_edge){f->hops[i].from, f->hops[i].to, 0,
+                                             (uint32_t)edges};
+            first[edges++] = i;
+        }
+        /* one unit for each chunk */
+        edge[edges - 1].bytes += parts * DYTI_PIECE_ALIGN;
+    }
+    if (st == DYT_OK && count > 0) {
+        first[edges] = count;
+        g.edge = edge;
+        g.count = edges;
+        st = dyti_takes_coloured(&g, &takes);
+    }
+    free(edge);
+    if (st == DYT_OK && count > 0) {
+        /* cursor of each edge: which stream, which of its chunks */
+        uint64_t *chunk = calloc(edges + 1, sizeof(*chunk));
+
+        st = chunk != NULL ? DYT_OK
+                           : DYTI_FAIL(DYT_ERR_NOMEM, "%zu flows", edges);
+        for (size_t i = 0; i < takes.count && st == DYT_OK; i++) {
+            size_t e = takes.take[i].edge;
+            const struct dyti_flow *flow = &f->in->flow[f->hops[first[e]].flow];
+            uint64_t parts = dyti_part_count(flow->bytes, f->chunk);
+            struct dyti_piece p = {
+                .src = flow->src,
+                .dst = flow->dst,
+                .wave = wave,
+                .from = f->hops[first[e]].from,
+                .to = f->hops[first[e]].to,
+                .round = f->round + takes.take[i].round,
+                .hop = hop,
+                .lo = dyti_part_begin(flow->bytes, parts, chunk[e]),
+                .hi = dyti_part_begin(flow->bytes, parts, chunk[e] + 1)};
+
+            st = dyti_piece_add(&f->list, &p);
+            if (++chunk[e] == parts) {
+                chunk[e] = 0;
+                first[e]++;
+            }
+        }
+        f->round += takes.round_count;
+        free(chunk);
+    }
+    free(takes.take);
+    free(first);
+    return st;
+}
+
+/* 1/64 of what the busiest rank sends or receives in its busiest hop. */
+static enum dyt_status choose_chunk(struct funnel *f)
+{
+    size_t n = f->in->cluster->rank_count;
+    uint64_t *sum = calloc(2 * HOPS * n + 1, sizeof(*sum)), most = 0;
+
+    if (sum == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%zu ranks", n);
+    }
+    for (size_t i = 0; i < f->in->flow_count; i++) {
+        const struct way *w = &f->way[i];
+
+        for (uint32_t k = 0; k < w->hops; k++) {
+            uint64_t *a = &sum[(size_t)k * 2 * n + w->place[k]];
+            uint64_t *b = &sum[((size_t)k * 2 + 1) * n + w->place[k + 1]];
+
+            *a += f->in->flow[i].bytes;
+            *b += f->in->flow[i].bytes;
+            most = *a > most ? *a : most;
+            most = *b > most ? *b : most;
+        }
+    }
+    free(sum);
+    f->chunk = f->in->chunk_bytes != 0 ? f->in->chunk_bytes : most / 64;
+    f->chunk = f->chunk < DYTI_PIECE_ALIGN ? DYTI_PIECE_ALIGN : f->chunk;
+    return DYT_OK;
+}
+
+static enum dyt_status order(const struct dyti_order *in,
+                             struct dyti_pieces *out_pieces)
+{
+    struct funnel f = {.in = in};
+    uint32_t *sorted = NULL, *host_lead = NULL;
+    enum dyt_status st = dyti_order_sorted(in, &sorted);
+
+    st = st != DYT_OK ? st : make_leads(in, &host_lead);
+    if (st == DYT_OK) {
+        f.way = malloc((in->flow_count + 1) * sizeof(*f.way));
+        f.hops = malloc((in->flow_count + 1) * sizeof(*f.hops));
+        if (f.way == NULL || f.hops == NULL) {
+            st = DYTI_FAIL(DYT_ERR_NOMEM, "%zu flows", in->flow_count);
+        }
+    }
+    for (size_t i = 0; i < in->flow_count && st == DYT_OK; i++) {
+        way_of(in, &in->flow[i], host_lead, &f.way[i]);
+    }
+    st = st != DYT_OK ? st : choose_chunk(&f);
+    for (size_t i = 0; i < in->flow_count && st == DYT_OK; i++) {
+        uint32_t wave = in->flow[sorted[i]].wave;
+
+        for (uint32_t hop = 0; st == DYT_OK && hop < HOPS &&
+                               (i == 0 || wave != in->flow[sorted[i - 1]].wave);
+             hop++) {
+            st = add_hop(&f, wave, hop);
+        }
+    }
+    st = st != DYT_OK ? st : dyti_pieces_finish(in, &f.list, out_pieces);
+    if (st != DYT_OK) {
+        DYTI_NOTE("ordering %zu flows by 'funnel'", in->flow_count);
+    }
+    free(f.list.piece);
+    free(f.way);
+    free(f.hops);
+    free(host_lead);
+    free(sorted);
+    return st;
+}
+
+const struct dyti_strategy_ops dyti_strategy_funnel = {.name = "funnel",
+                                                       .order = order};

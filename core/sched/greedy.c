@@ -1,0 +1,336 @@
+/* List scheduling of one link class: time is counted in bytes, as all links of
+ * a class are equally fast. */
+#include "sched/order.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NONE UINT32_MAX
+
+struct row { /* the edges of one rank, by side */
+    uint32_t *edge;
+    uint32_t count;
+};
+
+/* A part on its way. */
+struct busy {
+    uint64_t until;
+    uint32_t edge;
+};
+
+struct greedy {
+    const struct dyti_graph *g;
+    uint32_t *edges;         /* rows' memory */
+    struct row *row[2];      /* [2][ranks] */
+    uint64_t *left[2];       /* [2][ranks]: bytes not yet sent, received */
+    uint64_t *host_left[2];  /* [2][hosts] */
+    uint32_t *slots[2];      /* [2][hosts]: in use */
+    uint32_t *parts, *given; /* [edges] */
+    bool *taken[2];          /* [2][ranks]: on its way */
+    uint32_t *round[2];      /* [2][ranks]: next */
+    struct busy *heap;
+    size_t heap_count;
+    uint32_t *woken; /* [2 * ranks]: rank * 2 + side, to be looked at */
+    size_t woken_count;
+    struct dyti_takes takes;
+};
+
+/* ---- heap of ends ------------------------------------------------------- */
+
+static bool sooner(const struct busy *a, const struct busy *b)
+{
+    return a->until != b->until ? a->until < b->until : a->edge < b->edge;
+}
+
+static void heap_push(struct greedy *s, struct busy b)
+{
+    size_t i = s->heap_count++;
+
+    for (; i > 0 && sooner(&b, &s->heap[(i - 1) / 2]); i = (i - 1) / 2) {
+        s->heap[i] = s->heap[(i - 1) / 2];
+    }
+    s->heap[i] = b;
+}
+
+static struct busy heap_pop(struct greedy *s)
+{
+    struct busy top = s->heap[0], last = s->heap[--s->heap_count];
+    size_t i = 0;
+
+    while (2 * i + 1 < s->heap_count) {
+        size_t child = 2 * i + 1;
+
+        if (child + 1 < s->heap_count &&
+            sooner(&s->heap[child + 1], &s->heap[child])) {
+            child++;
+        }
+        if (!sooner(&s->heap[child], &last)) {
+            break;
+        }
+        s->heap[i] = s->heap[child];
+        i = child;
+    }
+    if (s->heap_count > 0) {
+        s->heap[i] = last;
+    }
+    return top;
+}
+
+/* ---- choosing ----------------------------------------------------------- */
+
+static uint32_t end_of(const struct dyti_edge *e, int side)
+{
+    return side == 0 ? e->from : e->to;
+}
+
+/* How urgent is an end: its own bytes, or its host's for each of its slots. */
+static uint64_t urgency(const struct greedy *s, uint32_t rank, int side)
+{
+    uint64_t own = s->left[side][rank], host;
+
+    if (s->g->host_slots == 0) {
+        return own;
+    }
+    host = s->host_left[side][s->g->host[rank]] / s->g->host_slots;
+    return own > host ? own : host;
+}
+
+static bool has_slot(const struct greedy *s, uint32_t rank, int side)
+{
+    return s->g->host_slots == 0 ||
+           s->slots[side][s->g->host[rank]] < s->g->host_slots;
+}
+
+/* The edge of a free end whose other end is free and most urgent; edges that
+ * are done are dropped on the way. */
+static uint32_t choose(struct greedy *s, uint32_t rank, int side)
+{
+    struct row *row = &s->row[side][rank];
+    uint32_t best = NONE;
+    uint64_t most = 0;
+
+    if (s->taken[side][rank] || !has_slot(s, rank, side)) {
+        return NONE;
+    }
+    for (uint32_t i = 0; i < row->count;) {
+        uint32_t edge = row->edge[i];
+        uint32_t other = end_of(&s->g->edge[edge], 1 - side);
+        uint64_t u;
+
+        if (s->given[edge] == s->parts[edge]) {
+            row->edge[i] = row->edge[--row->count];
+            continue;
+        }
+        i++;
+        if (s->taken[1 - side][other] || !has_slot(s, other, 1 - side)) {
+            continue;
+        }
+        u = urgency(s, other, 1 - side);
+        if (best == NONE || u > most || (u == most && edge < best)) {
+            best = edge;
+            most = u;
+        }
+    }
+    return best;
+}
+
+static enum dyt_status begin(struct greedy *s, uint32_t edge, uint64_t now)
+{
+    const struct dyti_edge *e = &s->g->edge[edge];
+    uint32_t k = s->given[edge]++;
+    uint64_t bytes = dyti_part_begin(e->bytes, s->parts[edge], k + 1) -
+                     dyti_part_begin(e->bytes, s->parts[edge], k);
+    uint32_t round = s->round[0][e->from] > s->round[1][e->to]
+                         ? s->round[0][e->from]
+                         : s->round[1][e->to];
+
+    for (int side = 0; side < 2; side++) {
+        uint32_t rank = end_of(e, side);
+
+        s->taken[side][rank] = true;
+        s->left[side][rank] -= bytes;
+        s->round[side][rank] = round + 1;
+        if (s->g->host_slots > 0) {
+            s->host_left[side][s->g->host[rank]] -= bytes;
+            s->slots[side][s->g->host[rank]]++;
+        }
+    }
+    heap_push(s, (struct busy){.until = now + bytes, .edge = edge});
+    return dyti_take_add(&s->takes, edge, round, bytes);
+}
+
+static void wake(struct greedy *s, uint32_t edge)
+{
+    const struct dyti_edge *e = &s->g->edge[edge];
+
+    for (int side = 0; side < 2; side++) {
+        uint32_t rank = end_of(e, side);
+
+        s->taken[side][rank] = false;
+        if (s->g->host_slots > 0) {
+            s->slots[side][s->g->host[rank]]--;
+        }
+        s->woken[s->woken_count++] = rank * 2u + (uint32_t)side;
+    }
+}
+
+/* With slots, an end that was woken may also free those of its host. */
+static void wake_hosts(struct greedy *s)
+{
+    if (s->g->host_slots == 0) {
+        return;
+    }
+    s->woken_count = 0;
+    for (uint32_t i = 0; i < s->g->rank_count * 2; i++) {
+        if (!s->taken[i % 2][i / 2]) {
+            s->woken[s->woken_count++] = i;
+        }
+    }
+}
+
+/* The woken ends choose, most urgent first. */
+static enum dyt_status match(struct greedy *s, uint64_t now)
+{
+    enum dyt_status st = DYT_OK;
+
+    wake_hosts(s);
+    while (s->woken_count > 0 && st == DYT_OK) {
+        size_t at = 0;
+        uint64_t most = 0;
+        uint32_t end, edge;
+
+        for (size_t i = 0; i < s->woken_count; i++) {
+            uint32_t w = s->woken[i];
+            uint64_t u = urgency(s, w / 2, (int)(w % 2));
+
+            if (i == 0 || u > most || (u == most && w < s->woken[at])) {
+                at = i;
+                most = u;
+            }
+        }
+        end = s->woken[at];
+        s->woken[at] = s->woken[--s->woken_count];
+        edge = choose(s, end / 2, (int)(end % 2));
+        if (edge != NONE) {
+            st = begin(s, edge, now);
+        }
+    }
+    return st;
+}
+
+/* ---- the whole ---------------------------------------------------------- */
+
+static enum dyt_status make_rows(struct greedy *s)
+{
+    const struct dyti_graph *g = s->g;
+    uint32_t *at;
+
+    for (size_t i = 0; i < g->count; i++) {
+        s->row[0][g->edge[i].from].count++;
+        s->row[1][g->edge[i].to].count++;
+    }
+    at = s->edges;
+    for (int side = 0; side < 2; side++) {
+        for (uint32_t r = 0; r < g->rank_count; r++) {
+            s->row[side][r].edge = at;
+            at += s->row[side][r].count;
+            s->row[side][r].count = 0;
+        }
+    }
+    for (size_t i = 0; i < g->count; i++) {
+        uint64_t parts = dyti_part_count(g->edge[i].bytes, g->chunk_bytes);
+
+        if (parts > UINT32_MAX) {
+            return DYTI_FAIL(DYT_ERR_OVERFLOW, "%llu pieces of one flow",
+                             (unsigned long long)parts);
+        }
+        s->parts[i] = (uint32_t)parts;
+        for (int side = 0; side < 2; side++) {
+            uint32_t rank = end_of(&g->edge[i], side);
+            struct row *row = &s->row[side][rank];
+
+            row->edge[row->count++] = (uint32_t)i;
+            s->left[side][rank] += g->edge[i].bytes;
+            if (g->host_slots > 0) {
+                s->host_left[side][g->host[rank]] += g->edge[i].bytes;
+            }
+        }
+    }
+    return DYT_OK;
+}
+
+static enum dyt_status greedy_init(struct greedy *s)
+{
+    size_t n = s->g->rank_count, hosts = s->g->host_count;
+    bool ok;
+
+    s->edges = malloc((2 * s->g->count + 1) * sizeof(*s->edges));
+    s->parts = calloc(s->g->count + 1, sizeof(*s->parts));
+    s->given = calloc(s->g->count + 1, sizeof(*s->given));
+    s->heap = malloc((n + 1) * sizeof(*s->heap));
+    s->woken = malloc((2 * n + 1) * sizeof(*s->woken));
+    ok = s->edges != NULL && s->parts != NULL && s->given != NULL &&
+         s->heap != NULL && s->woken != NULL;
+    for (int side = 0; side < 2; side++) {
+        s->row[side] = calloc(n + 1, sizeof(*s->row[side]));
+        s->left[side] = calloc(n + 1, sizeof(*s->left[side]));
+        s->taken[side] = calloc(n + 1, sizeof(*s->taken[side]));
+        s->round[side] = calloc(n + 1, sizeof(*s->round[side]));
+        s->host_left[side] = calloc(hosts + 1, sizeof(*s->host_left[side]));
+        s->slots[side] = calloc(hosts + 1, sizeof(*s->slots[side]));
+        ok = ok && s->row[side] != NULL && s->left[side] != NULL &&
+             s->taken[side] != NULL && s->round[side] != NULL &&
+             s->host_left[side] != NULL && s->slots[side] != NULL;
+    }
+    return ok ? make_rows(s)
+              : DYTI_FAIL(DYT_ERR_NOMEM, "%zu flows of %zu ranks", s->g->count,
+                          n);
+}
+
+static void greedy_fini(struct greedy *s)
+{
+    for (int side = 0; side < 2; side++) {
+        free(s->row[side]);
+        free(s->left[side]);
+        free(s->taken[side]);
+        free(s->round[side]);
+        free(s->host_left[side]);
+        free(s->slots[side]);
+    }
+    free(s->edges);
+    free(s->parts);
+    free(s->given);
+    free(s->heap);
+    free(s->woken);
+    free(s->takes.take);
+}
+
+enum dyt_status dyti_takes_greedy(const struct dyti_graph *graph,
+                                  struct dyti_takes *out_takes)
+{
+    struct greedy s = {.g = graph};
+    enum dyt_status st = greedy_init(&s);
+
+    if (st == DYT_OK) {
+        for (uint32_t i = 0; i < graph->rank_count * 2; i++) {
+            if (s.row[i % 2][i / 2].count > 0) {
+                s.woken[s.woken_count++] = i;
+            }
+        }
+        st = match(&s, 0);
+    }
+    while (st == DYT_OK && s.heap_count > 0) {
+        uint64_t now = s.heap[0].until;
+
+        while (s.heap_count > 0 && s.heap[0].until == now) {
+            wake(&s, heap_pop(&s).edge);
+        }
+        st = match(&s, now);
+    }
+    if (st == DYT_OK) {
+        *out_takes = s.takes;
+        s.takes = (struct dyti_takes){0};
+    }
+    greedy_fini(&s);
+    return st;
+}
