@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NONE UINT32_MAX
+#define NONE        UINT32_MAX
+#define TABLE_RANKS 4096u
 
 struct row { /* the edges of one rank, by side */
     uint32_t *edge;
@@ -27,7 +28,11 @@ struct greedy {
     uint32_t *slots[2];      /* [2][hosts]: in use */
     uint32_t *parts, *given; /* [edges] */
     bool *taken[2];          /* [2][ranks]: on its way */
-    uint32_t *round[2];      /* [2][ranks]: next */
+    uint32_t *idle[2];       /* [2][ranks]: those that are not, in any order */
+    uint32_t *idle_at[2];    /* [2][ranks]: where in it */
+    uint32_t idle_count[2];
+    uint32_t *table;    /* [ranks][ranks]: edge, or NONE; NULL: too big */
+    uint32_t *round[2]; /* [2][ranks]: next */
     struct busy *heap;
     size_t heap_count;
     uint32_t *woken; /* [2 * ranks]: rank * 2 + side, to be looked at */
@@ -101,37 +106,78 @@ static bool has_slot(const struct greedy *s, uint32_t rank, int side)
            s->slots[side][s->g->host[rank]] < s->g->host_slots;
 }
 
-/* The edge of a free end whose other end is free and most urgent; edges that
- * are done are dropped on the way. */
+/* The best edge so far of an end that looks for one. */
+struct search {
+    uint32_t edge;
+    uint64_t urgency;
+};
+
+static void consider(const struct greedy *s, uint32_t edge, int side,
+                     struct search *best)
+{
+    uint32_t other = end_of(&s->g->edge[edge], 1 - side);
+    uint64_t u;
+
+    if (s->taken[1 - side][other] || !has_slot(s, other, 1 - side)) {
+        return;
+    }
+    u = urgency(s, other, 1 - side);
+    if (best->edge == NONE || u > best->urgency ||
+        (u == best->urgency && edge < best->edge)) {
+        *best = (struct search){.edge = edge, .urgency = u};
+    }
+}
+
+/* The edge of a free end whose other end is free and most urgent.  Looks
+ * through its own edges, dropping those that are done, or through the free
+ * ends, whatever is less. */
 static uint32_t choose(struct greedy *s, uint32_t rank, int side)
 {
     struct row *row = &s->row[side][rank];
-    uint32_t best = NONE;
-    uint64_t most = 0;
+    struct search best = {.edge = NONE};
+    size_t n = s->g->rank_count;
 
     if (s->taken[side][rank] || !has_slot(s, rank, side)) {
         return NONE;
     }
+    if (s->table != NULL && s->idle_count[1 - side] < row->count) {
+        for (uint32_t i = 0; i < s->idle_count[1 - side]; i++) {
+            size_t other = s->idle[1 - side][i];
+            uint32_t edge = side == 0 ? s->table[rank * n + other]
+                                      : s->table[other * n + rank];
+
+            if (edge != NONE && s->given[edge] < s->parts[edge]) {
+                consider(s, edge, side, &best);
+            }
+        }
+        return best.edge;
+    }
     for (uint32_t i = 0; i < row->count;) {
         uint32_t edge = row->edge[i];
-        uint32_t other = end_of(&s->g->edge[edge], 1 - side);
-        uint64_t u;
 
         if (s->given[edge] == s->parts[edge]) {
             row->edge[i] = row->edge[--row->count];
             continue;
         }
         i++;
-        if (s->taken[1 - side][other] || !has_slot(s, other, 1 - side)) {
-            continue;
-        }
-        u = urgency(s, other, 1 - side);
-        if (best == NONE || u > most || (u == most && edge < best)) {
-            best = edge;
-            most = u;
-        }
+        consider(s, edge, side, &best);
     }
-    return best;
+    return best.edge;
+}
+
+static void set_taken(struct greedy *s, uint32_t rank, int side, bool taken)
+{
+    s->taken[side][rank] = taken;
+    if (taken) {
+        uint32_t at = s->idle_at[side][rank];
+        uint32_t last = s->idle[side][--s->idle_count[side]];
+
+        s->idle[side][at] = last;
+        s->idle_at[side][last] = at;
+    } else {
+        s->idle_at[side][rank] = s->idle_count[side];
+        s->idle[side][s->idle_count[side]++] = rank;
+    }
 }
 
 static enum dyt_status begin(struct greedy *s, uint32_t edge, uint64_t now)
@@ -147,7 +193,7 @@ static enum dyt_status begin(struct greedy *s, uint32_t edge, uint64_t now)
     for (int side = 0; side < 2; side++) {
         uint32_t rank = end_of(e, side);
 
-        s->taken[side][rank] = true;
+        set_taken(s, rank, side, true);
         s->left[side][rank] -= bytes;
         s->round[side][rank] = round + 1;
         if (s->g->host_slots > 0) {
@@ -166,7 +212,7 @@ static void wake(struct greedy *s, uint32_t edge)
     for (int side = 0; side < 2; side++) {
         uint32_t rank = end_of(e, side);
 
-        s->taken[side][rank] = false;
+        set_taken(s, rank, side, false);
         if (s->g->host_slots > 0) {
             s->slots[side][s->g->host[rank]]--;
         }
@@ -220,6 +266,26 @@ static enum dyt_status match(struct greedy *s, uint64_t now)
 
 /* ---- the whole ---------------------------------------------------------- */
 
+/* Worth its memory where ranks talk to many. */
+static enum dyt_status make_table(struct greedy *s)
+{
+    const struct dyti_graph *g = s->g;
+    size_t n = g->rank_count;
+
+    if (n > TABLE_RANKS || g->count < n * 16) {
+        return DYT_OK;
+    }
+    s->table = malloc(n * n * sizeof(*s->table));
+    if (s->table == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "a table of %zu x %zu ranks", n, n);
+    }
+    memset(s->table, 0xff, n * n * sizeof(*s->table));
+    for (size_t i = 0; i < g->count; i++) {
+        s->table[g->edge[i].from * n + g->edge[i].to] = (uint32_t)i;
+    }
+    return DYT_OK;
+}
+
 static enum dyt_status make_rows(struct greedy *s)
 {
     const struct dyti_graph *g = s->g;
@@ -256,7 +322,15 @@ static enum dyt_status make_rows(struct greedy *s)
             }
         }
     }
-    return DYT_OK;
+    for (int side = 0; side < 2; side++) {
+        for (uint32_t r = 0; r < g->rank_count; r++) {
+            if (s->row[side][r].count > 0) {
+                s->idle_at[side][r] = s->idle_count[side];
+                s->idle[side][s->idle_count[side]++] = r;
+            }
+        }
+    }
+    return make_table(s);
 }
 
 static enum dyt_status greedy_init(struct greedy *s)
@@ -275,11 +349,14 @@ static enum dyt_status greedy_init(struct greedy *s)
         s->row[side] = calloc(n + 1, sizeof(*s->row[side]));
         s->left[side] = calloc(n + 1, sizeof(*s->left[side]));
         s->taken[side] = calloc(n + 1, sizeof(*s->taken[side]));
+        s->idle[side] = calloc(n + 1, sizeof(*s->idle[side]));
+        s->idle_at[side] = calloc(n + 1, sizeof(*s->idle_at[side]));
         s->round[side] = calloc(n + 1, sizeof(*s->round[side]));
         s->host_left[side] = calloc(hosts + 1, sizeof(*s->host_left[side]));
         s->slots[side] = calloc(hosts + 1, sizeof(*s->slots[side]));
         ok = ok && s->row[side] != NULL && s->left[side] != NULL &&
-             s->taken[side] != NULL && s->round[side] != NULL &&
+             s->taken[side] != NULL && s->idle[side] != NULL &&
+             s->idle_at[side] != NULL && s->round[side] != NULL &&
              s->host_left[side] != NULL && s->slots[side] != NULL;
     }
     return ok ? make_rows(s)
@@ -293,10 +370,13 @@ static void greedy_fini(struct greedy *s)
         free(s->row[side]);
         free(s->left[side]);
         free(s->taken[side]);
+        free(s->idle[side]);
+        free(s->idle_at[side]);
         free(s->round[side]);
         free(s->host_left[side]);
         free(s->slots[side]);
     }
+    free(s->table);
     free(s->edges);
     free(s->parts);
     free(s->given);
