@@ -44,6 +44,12 @@ struct dyti_dialect_ops {
 
 /* One per file. */
 extern const struct dyti_dialect_ops dyti_dialect_native;
+extern const struct dyti_dialect_ops dyti_dialect_hf;
+extern const struct dyti_dialect_ops dyti_dialect_megatron;
+extern const struct dyti_dialect_ops dyti_dialect_zero12;
+extern const struct dyti_dialect_ops dyti_dialect_zero3;
+extern const struct dyti_dialect_ops dyti_dialect_fsdp2;
+extern const struct dyti_dialect_ops dyti_dialect_vllm;
 
 /* By enum dyti_dialect; NULL outside the table and for LIST. */
 const struct dyti_dialect_ops *dyti_dialect_ops(enum dyti_dialect dialect);

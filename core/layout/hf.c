@@ -1,0 +1,222 @@
+/* Tensors as in the files of Hugging Face, by their own names.
+ *
+ * The `hf` dialect: every member holds every tensor whole, in the order and at
+ * the offsets of one model.safetensors (wider types first, no gaps), so that
+ * its region is that file's data.  zero12, zero3 and fsdp2 keep the same
+ * tensors, cut over tp as dtensor does, and shard them further. */
+#include "layout/local.h"
+
+#include "layout/native.h"
+
+/* ---- the list ------------------------------------------------------------ */
+
+static bool holds_expert(const struct dyti_layout *layout,
+                         const struct dyti_part *part, int64_t expert)
+{
+    uint32_t places = dyti_expert_places(layout, part);
+
+    if (layout->desc.experts == DYTI_EXPERTS_ROUND_ROBIN) {
+        return (uint64_t)expert % dyti_degree(layout->desc.ep) == part->ep_rank;
+    }
+    if (layout->desc.experts == DYTI_EXPERTS_LINEAR) {
+        int32_t first = places > 0 ? dyti_expert_at(layout, part, 0) : 0;
+
+        return expert >= first && expert < first + (int64_t)places;
+    }
+    for (uint32_t i = 0; i < places; i++) {
+        if (dyti_expert_at(layout, part, i) == expert) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_here(const struct dyti_layout *layout,
+                    const struct dyti_part *part, const struct dyti_tensor *t)
+{
+    if (t->slot == DYTI_SLOT_EXTRA) {
+        return false;
+    }
+    if (t->layer < 0) {
+        return (t->on_first && part->has_embed) ||
+               (t->on_last && part->has_head);
+    }
+    return dyti_layout_holds_layer(layout, part, t->layer) &&
+           (t->expert < 0 || holds_expert(layout, part, t->expert));
+}
+
+/* The part's share of one segment of the cut axis. */
+static void segment_share(const struct dyti_part *part,
+                          const struct dyti_segment *s, int64_t *out_lo,
+                          int64_t *out_hi)
+{
+    int64_t lo = 0, hi = s->hi - s->lo;
+
+    if (s->cut == DYTI_CUT_EXPERT_FFN) {
+        dyti_chunk(hi, dyti_degree(part->etp_size), part->etp_rank, &lo, &hi);
+    } else if (s->cut != DYTI_CUT_NONE) {
+        dyti_chunk(hi, part->tp_size, part->tp_rank, &lo, &hi);
+    }
+    *out_lo = s->lo + lo;
+    *out_hi = s->lo + hi;
+}
+
+static void list_tensor(struct dyti_locals *list, uint32_t index)
+{
+    const struct dyti_tensor *t = &list->layout->model->tensor[index];
+    struct dyti_put put = {.tensor = index, .axis = t->cut_axis};
+    int64_t shape[DYT_MAX_DIMS], lo, hi;
+
+    for (uint32_t d = 0; d < t->ndim; d++) {
+        shape[d] = t->shape[d];
+    }
+    shape[t->cut_axis] = 0;
+    for (uint32_t s = 0; s < t->segment_count; s++) {
+        segment_share(list->part, &t->segment[s], &lo, &hi);
+        shape[t->cut_axis] += hi - lo;
+    }
+    dyti_locals_begin(list, index, t->ndim, shape, "%s", t->name);
+    for (uint32_t s = 0; s < t->segment_count; s++) {
+        segment_share(list->part, &t->segment[s], &put.lo, &put.hi);
+        dyti_locals_put(list, &put);
+        put.at += put.hi - put.lo;
+    }
+}
+
+void dyti_hf_list(struct dyti_locals *list)
+{
+    const struct dyti_model *model = list->layout->model;
+
+    for (uint32_t i = 0; i < model->tensor_count; i++) {
+        if (is_here(list->layout, list->part, &model->tensor[i])) {
+            list_tensor(list, i);
+        }
+    }
+}
+
+void dyti_hf_group(const struct dyti_part *part, const struct dyti_local *local,
+                   uint32_t *out_size, uint32_t *out_rank)
+{
+    if (local->expert) {
+        *out_size = dyti_degree(part->edp_size);
+        *out_rank = part->edp_rank;
+    } else {
+        *out_size = part->dp_size * dyti_degree(part->cp_size);
+        *out_rank = dyti_layout_zero_rank(part);
+    }
+}
+
+/* ---- refusals ------------------------------------------------------------ */
+
+static bool tp_works(const void *arg, uint32_t tp)
+{
+    const struct dyti_arch *a = arg;
+
+    return a->q_heads % tp == 0 &&
+           (a->mla.kv_lora > 0 || a->kv_heads % tp == 0);
+}
+
+enum dyt_status dyti_hf_check_tp(const struct dyti_layout *layout,
+                                 const char *dialect)
+{
+    const struct dyti_arch *a = &layout->model->arch;
+    uint32_t tp = layout->desc.tp;
+
+    if (!tp_works(a, tp)) {
+        return DYTI_FAIL(
+            DYT_ERR_LAYOUT,
+            "%s: tp %u does not divide the %lld query heads and "
+            "%lld KV heads; the nearest degree that works is tp "
+            "%u",
+            dialect, tp, (long long)a->q_heads, (long long)a->kv_heads,
+            dyti_nearest_degree(tp, (uint32_t)a->q_heads, tp_works, a));
+    }
+    if (layout->desc.experts == DYTI_EXPERTS_EXPLICIT) {
+        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                         "%s: experts by explicit slots are not available: "
+                         "linear or round_robin",
+                         dialect);
+    }
+    return DYT_OK;
+}
+
+/* ---- the dialect --------------------------------------------------------- */
+
+static enum dyt_status check(const struct dyti_layout *layout)
+{
+    const struct dyti_layout_desc *d = &layout->desc;
+    const struct {
+        const char *name;
+        uint32_t degree;
+    } one[] = {{"tp", d->tp},
+               {"pp", d->pp},
+               {"ep", d->ep},
+               {"etp", d->etp},
+               {"vpp", d->vpp}};
+
+    for (size_t i = 0; i < sizeof(one) / sizeof(one[0]); i++) {
+        if (one[i].degree > 1) {
+            return DYTI_FAIL(DYT_ERR_LAYOUT,
+                             "hf: %s %u would cut what every rank holds whole; "
+                             "the nearest degree that works is %s 1",
+                             one[i].name, one[i].degree, one[i].name);
+        }
+    }
+    if (d->zero != 0) {
+        return DYTI_FAIL(DYT_ERR_LAYOUT,
+                         "hf: zero %u would cut what every rank holds whole; "
+                         "the nearest that works is zero 0",
+                         d->zero);
+    }
+    return DYT_OK;
+}
+
+static uint32_t representative(const struct dyti_layout *layout,
+                               uint32_t member, enum dyti_kind kind)
+{
+    return dyti_local_representative(layout, member,
+                                     kind == DYTI_EXTRA &&
+                                         dyti_local_has_own_extras(layout));
+}
+
+static enum dyt_status emit(const struct dyti_layout *layout,
+                            const struct dyti_part *part, enum dyti_kind kind,
+                            const struct dyti_shard_sink *sink,
+                            uint64_t *out_region_bytes)
+{
+    struct dyti_locals list;
+    struct dyti_placer placer = {&list, kind, sink};
+    enum dyt_status st;
+    uint64_t offset = 0;
+
+    if (kind == DYTI_EXTRA) {
+        return dyti_local_extras(layout, part, &dyti_dialect_hf, sink,
+                                 out_region_bytes);
+    }
+    dyti_locals_init(&list, layout, part, sink->buffer != NULL);
+    dyti_hf_list(&list);
+    st = list.status;
+    for (uint32_t width = 8; width > 0 && st == DYT_OK; width /= 2) {
+        for (size_t i = 0; i < list.count && st == DYT_OK; i++) {
+            const struct dyti_local *l = &list.local[i];
+            uint32_t element = dyti_dtype_bytes(dyti_local_dtype(&placer, l));
+
+            if (element == width && (l->kinds >> kind & 1u) != 0) {
+                st = dyti_place_whole(&placer, l, offset);
+                offset += l->elements * element;
+            }
+        }
+    }
+    if (st == DYT_OK) {
+        *out_region_bytes = offset;
+    }
+    dyti_locals_fini(&list);
+    return st;
+}
+
+const struct dyti_dialect_ops dyti_dialect_hf = {
+    .name = "hf",
+    .check = check,
+    .representative = representative,
+    .emit = emit,
+};

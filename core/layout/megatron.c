@@ -1,0 +1,357 @@
+/* Megatron-LM in memory.
+ *
+ * zero 0: parameters and state are tensors of their own; gradients lie in one
+ * buffer, last parameter first.
+ * zero 1, the distributed optimizer: per (type of the parameters, routed
+ * experts or not) one buffer of parameters and one of gradients, last parameter
+ * first, each from a multiple of 64 elements on; a bucket's end is padded to a
+ * multiple of lcm(ranks, 128), and every bucket is cut into as many equal
+ * slices as there are data-parallel ranks, wherever a parameter ends.  Master
+ * and moments are a rank's slices.  An embedding that the first and the last
+ * stage share has a bucket of its own. */
+#include "layout/megatron.h"
+
+#include "base/array.h"
+#include "base/checked.h"
+
+#include <stdlib.h>
+
+#define START_ALIGN  64u  /* elements */
+#define BUCKET_ALIGN 128u /* elements, and the ranks' number divides it too */
+
+/* ---- refusals ------------------------------------------------------------ */
+
+static bool tp_works(const void *arg, uint32_t tp)
+{
+    const struct dyti_arch *a = arg;
+    bool latent = a->mla.kv_lora > 0;
+
+    return a->q_heads % tp == 0 &&
+           (latent || a->kv_heads % tp == 0 || tp % a->kv_heads == 0) &&
+           (latent || (a->q_heads + 2 * a->kv_heads) * a->head_dim % tp == 0) &&
+           (a->ffn % tp == 0 || a->moe.count > 0) &&
+           (a->moe.shared_ffn % tp == 0);
+}
+
+static bool etp_works(const void *arg, uint32_t etp)
+{
+    return ((const struct dyti_arch *)arg)->moe.ffn % etp == 0;
+}
+
+static bool ep_works(const void *arg, uint32_t ep)
+{
+    return ((const struct dyti_arch *)arg)->moe.count % ep == 0;
+}
+
+/* A dense layer of a model that has experts too. */
+static bool has_dense_layer(const struct dyti_arch *a)
+{
+    return a->moe.count == 0 || a->moe.first_layer > 0 || a->moe.layer_step > 1;
+}
+
+static enum dyt_status check_experts(const struct dyti_layout *layout)
+{
+    const struct dyti_arch *a = &layout->model->arch;
+    const struct dyti_layout_desc *d = &layout->desc;
+    uint32_t ep = dyti_degree(d->ep), etp = dyti_degree(d->etp);
+
+    if (d->experts != DYTI_EXPERTS_LINEAR) {
+        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                         "megatron: experts lie in blocks, rank by rank: only "
+                         "linear is available");
+    }
+    if (!ep_works(a, ep)) {
+        return DYTI_FAIL(
+            DYT_ERR_LAYOUT,
+            "megatron: ep %u does not divide the %lld experts; "
+            "the nearest degree that works is ep %u",
+            ep, (long long)a->moe.count,
+            dyti_nearest_degree(ep, (uint32_t)a->moe.count, ep_works, a));
+    }
+    if (!etp_works(a, etp)) {
+        return DYTI_FAIL(
+            DYT_ERR_LAYOUT,
+            "megatron: etp %u does not divide the %lld rows of "
+            "an expert; the nearest degree that works is etp %u",
+            etp, (long long)a->moe.ffn,
+            dyti_nearest_degree(etp, (uint32_t)a->moe.ffn, etp_works, a));
+    }
+    return DYT_OK;
+}
+
+static enum dyt_status check(const struct dyti_layout *layout)
+{
+    const struct dyti_arch *a = &layout->model->arch;
+    const struct dyti_layout_desc *d = &layout->desc;
+
+    if (d->zero > 1) {
+        return DYTI_FAIL(DYT_ERR_LAYOUT,
+                         "megatron: zero %u: the distributed optimizer cuts "
+                         "master and moments; the nearest that works is zero 1",
+                         d->zero);
+    }
+    if (!tp_works(a, d->tp) || (has_dense_layer(a) && a->ffn % d->tp != 0)) {
+        return DYTI_FAIL(
+            DYT_ERR_LAYOUT,
+            "megatron: tp %u does not divide %lld query heads, "
+            "%lld query groups (or they it) and %lld FFN rows; "
+            "the nearest degree that works is tp %u",
+            d->tp, (long long)a->q_heads, (long long)a->kv_heads,
+            (long long)a->ffn,
+            dyti_nearest_degree(d->tp, (uint32_t)a->q_heads, tp_works, a));
+    }
+    return a->moe.count > 0 ? check_experts(layout) : DYT_OK;
+}
+
+/* ---- buffers ------------------------------------------------------------- */
+
+/* The locals of one buffer, and where in it they lie. */
+struct group {
+    const struct dyti_placer *placer;
+    uint32_t chunk, number;
+    bool expert, padded;
+    enum dyti_dtype dtype; /* of the parameters */
+    uint32_t size, rank;   /* of the data-parallel group */
+    uint64_t element;      /* bytes of what is placed */
+    bool cut;
+    uint64_t base; /* region offset */
+    /* The walk: elements used so far, where the open bucket begins, and
+     * elements of this rank's slices of closed ones. */
+    uint64_t end, bucket_start, slices;
+    uint32_t bucket;
+    const struct dyti_local **open; /* locals of the open bucket */
+    uint64_t *open_at;              /* where they begin in the buffer */
+    size_t open_count, open_cap, open_at_cap;
+};
+
+static uint64_t gcd(uint64_t a, uint64_t b)
+{
+    while (b != 0) {
+        uint64_t r = a % b;
+
+        a = b;
+        b = r;
+    }
+    return a;
+}
+
+static uint64_t round_up(uint64_t x, uint64_t step)
+{
+    return (x + step - 1) / step * step;
+}
+
+/* Experts have a buffer of their own where other ranks share them. */
+static bool is_apart(const struct dyti_layout *layout,
+                     const struct dyti_local *l)
+{
+    return l->expert && (dyti_degree(layout->desc.ep) > 1 ||
+                         dyti_degree(layout->desc.etp) != layout->desc.tp);
+}
+
+static enum dyti_dtype param_dtype(const struct dyti_layout *layout,
+                                   const struct dyti_local *l)
+{
+    return l->fixed_dtype ? l->dtype : layout->desc.dtype[DYTI_PARAM];
+}
+
+static bool in_group(const struct group *g, const struct dyti_local *l)
+{
+    const struct dyti_layout *layout = g->placer->list->layout;
+
+    return l->chunk == g->chunk && dyti_local_is_trained(l) &&
+           is_apart(layout, l) == g->expert &&
+           param_dtype(layout, l) == g->dtype;
+}
+
+static enum dyt_status place_in_bucket(const struct group *g,
+                                       const struct dyti_local *l, uint64_t at,
+                                       uint64_t lo, uint64_t hi,
+                                       uint64_t offset)
+{
+    uint64_t end = at + l->elements;
+    uint64_t first = at > lo ? at : lo, stop = end < hi ? end : hi;
+
+    if (!g->cut) {
+        return dyti_place_whole(g->placer, l, g->base + at * g->element);
+    }
+    return first >= stop ? DYT_OK
+                         : dyti_place_range(g->placer, l, first - at, stop - at,
+                                            offset + (first - lo) * g->element);
+}
+
+static const char *buffer_name(enum dyti_kind kind)
+{
+    static const char *const name[DYTI_KIND_COUNT] = {
+        [DYTI_PARAM] = "param_data",      [DYTI_GRAD] = "grad_data",
+        [DYTI_MASTER] = "main_param",     [DYTI_EXP_AVG] = "exp_avg",
+        [DYTI_EXP_AVG_SQ] = "exp_avg_sq",
+    };
+
+    return name[kind];
+}
+
+/* Pad the open bucket and place what lies in it. */
+static enum dyt_status close_bucket(struct group *g)
+{
+    uint64_t align =
+        g->padded ? g->size / gcd(g->size, BUCKET_ALIGN) * BUCKET_ALIGN : 1;
+    uint64_t length, each, lo, offset;
+    enum dyt_status st = DYT_OK;
+
+    if (g->open_count == 0) {
+        return DYT_OK;
+    }
+    length = round_up(g->end - g->bucket_start, align);
+    each = g->cut ? length / g->size : length;
+    lo = g->bucket_start + (g->cut ? g->rank * each : 0);
+    offset = g->base + (g->cut ? g->slices : g->bucket_start) * g->element;
+    if (g->cut) {
+        st = dyti_place_flat_buffer(
+            g->placer, g->placer->list->layout->desc.dtype[g->placer->kind],
+            each, offset, "buffers.%u.buckets.%u.%s", g->number, g->bucket,
+            buffer_name(g->placer->kind));
+    }
+    for (size_t i = 0; i < g->open_count && st == DYT_OK; i++) {
+        st = place_in_bucket(g, g->open[i], g->open_at[i], lo, lo + each,
+                             offset);
+    }
+    g->slices += each;
+    g->end = g->bucket_start + length;
+    g->bucket_start = g->end;
+    g->bucket++;
+    g->open_count = 0;
+    return st;
+}
+
+static enum dyt_status add_local(struct group *g, const struct dyti_local *l)
+{
+    bool own = l->own_bucket && g->padded;
+    enum dyt_status st = own ? close_bucket(g) : DYT_OK;
+
+    st = st != DYT_OK ? st : DYTI_GROW(g->open, g->open_cap, g->open_count + 1);
+    st = st != DYT_OK
+             ? st
+             : DYTI_GROW(g->open_at, g->open_at_cap, g->open_count + 1);
+    if (st != DYT_OK) {
+        return st;
+    }
+    if (g->padded) {
+        g->end = dyti_align_up(g->end, START_ALIGN);
+    }
+    g->open[g->open_count] = l;
+    g->open_at[g->open_count++] = g->end;
+    g->end += l->elements;
+    return own ? close_bucket(g) : DYT_OK;
+}
+
+/* One buffer, last local first.  Where nothing is in it, nothing happens. */
+static enum dyt_status place_group(struct group *g, uint64_t *offset)
+{
+    const struct dyti_placer *p = g->placer;
+    const struct dyti_layout *layout = p->list->layout;
+    enum dyt_status st = DYT_OK;
+
+    g->element = dyti_dtype_bytes(
+        p->kind == DYTI_PARAM ? g->dtype : layout->desc.dtype[p->kind]);
+    g->base = dyti_align_up(*offset, DYTI_REGION_ALIGN * g->element);
+    g->end = g->bucket_start = g->slices = 0;
+    g->bucket = 0;
+    for (size_t i = p->list->count; i-- > 0 && st == DYT_OK;) {
+        if (in_group(g, &p->list->local[i])) {
+            if (g->end == 0) {
+                struct dyti_local as = p->list->local[i];
+
+                as.expert = g->expert;
+                dyti_hf_group(p->list->part, &as, &g->size, &g->rank);
+            }
+            st = add_local(g, &p->list->local[i]);
+        }
+    }
+    st = st != DYT_OK ? st : close_bucket(g);
+    if (st == DYT_OK && g->end > 0) {
+        *offset = g->base + (g->cut ? g->slices : g->end) * g->element;
+        g->number++;
+    }
+    return st;
+}
+
+static bool is_cut(const struct dyti_layout *layout, enum dyti_kind kind)
+{
+    return layout->desc.zero == 1 &&
+           (kind == DYTI_MASTER || kind == DYTI_EXP_AVG ||
+            kind == DYTI_EXP_AVG_SQ);
+}
+
+enum dyt_status dyti_megatron_place(const struct dyti_placer *p,
+                                    uint64_t *offset)
+{
+    const struct dyti_layout *layout = p->list->layout;
+    struct group g = {.placer = p,
+                      .padded = layout->desc.zero == 1,
+                      .cut = is_cut(layout, p->kind)};
+    enum dyt_status st = DYT_OK;
+
+    for (uint32_t chunk = 0; chunk < dyti_degree(layout->desc.vpp); chunk++) {
+        for (int expert = 0; expert < 2; expert++) {
+            for (int t = 0; t < DYTI_DTYPE_COUNT && st == DYT_OK; t++) {
+                g.chunk = chunk;
+                g.expert = expert == 1;
+                g.dtype = (enum dyti_dtype)t;
+                st = place_group(&g, offset);
+            }
+        }
+    }
+    free(g.open);
+    free(g.open_at);
+    return st;
+}
+
+/* ---- the dialect --------------------------------------------------------- */
+
+static uint32_t representative(const struct dyti_layout *layout,
+                               uint32_t member, enum dyti_kind kind)
+{
+    return dyti_local_representative(layout, member,
+                                     kind == DYTI_EXTRA
+                                         ? dyti_local_has_own_extras(layout)
+                                         : is_cut(layout, kind));
+}
+
+static enum dyt_status emit(const struct dyti_layout *layout,
+                            const struct dyti_part *part, enum dyti_kind kind,
+                            const struct dyti_shard_sink *sink,
+                            uint64_t *out_region_bytes)
+{
+    struct dyti_locals list;
+    struct dyti_placer placer = {&list, kind, sink};
+    enum dyt_status st;
+    uint64_t offset = 0;
+
+    if (kind == DYTI_EXTRA) {
+        return dyti_local_extras(layout, part, &dyti_dialect_megatron, sink,
+                                 out_region_bytes);
+    }
+    dyti_locals_init(&list, layout, part, sink->buffer != NULL);
+    dyti_megatron_list(&list);
+    st = list.status;
+    if (st == DYT_OK && layout->desc.zero == 0 && kind != DYTI_GRAD) {
+        st = dyti_place_apart(&placer, NULL, &offset);
+    } else if (st == DYT_OK) {
+        st = dyti_megatron_place(&placer, &offset);
+        st = st != DYT_OK
+                 ? st
+                 : dyti_place_apart(&placer, dyti_local_is_fixed, &offset);
+    }
+    if (st == DYT_OK) {
+        *out_region_bytes = offset;
+    }
+    dyti_locals_fini(&list);
+    return st;
+}
+
+const struct dyti_dialect_ops dyti_dialect_megatron = {
+    .name = "megatron",
+    .check = check,
+    .representative = representative,
+    .emit = emit,
+};

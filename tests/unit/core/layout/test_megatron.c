@@ -1,0 +1,414 @@
+/* Megatron-LM: rows per query group, gate over up, padded vocabulary, local
+ * numbers, the distributed optimizer's buckets. */
+#include "dialect_world.h"
+
+#include "layout/megatron.h"
+
+#define QKV "decoder.layers.0.self_attention.linear_qkv.weight"
+#define Q   "model.layers.0.self_attn.q_proj.weight"
+#define K   "model.layers.0.self_attn.k_proj.weight"
+#define V   "model.layers.0.self_attn.v_proj.weight"
+
+static struct dyti_layout *train(const struct dyti_model *m,
+                                 struct dyti_layout_desc d)
+{
+    d.dialect = DYTI_DIALECT_MEGATRON;
+    return dyt_layout(m, d);
+}
+
+/* Rule: rows are, per query group, its query heads, one K head, one V head; TP
+ * cuts the raw rows.  H=64, g=2, d=128, T=8: 1088 rows a rank; ranks 0-2 only
+ * queries of group 0, rank 3 832 more and its K and V, ranks 4-7 likewise of
+ * group 1.  case 33: ranks that own q rows only. */
+static void raw_rows_are_cut(void **state)
+{
+    struct dyti_arch arch =
+        DYT_ARCH(DYTI_LLAMA, 64, 2, 1, 64, 2, 128, 8, .tied = true);
+    struct dyti_model *m = dyt_model(arch);
+    struct dyti_layout *l = train(m, (struct dyti_layout_desc){.tp = 8});
+
+    (void)state;
+    for (uint32_t r = 0; r < 8; r++) {
+        int64_t g = r / 4, part = r % 4;
+
+        assert_int_equal(dyt_buffer(l, r, DYTI_PARAM, QKV)->shape[0], 1088);
+        dyt_assert_rows(l, r, QKV, 0, part < 3 ? 1088 : 832, Q,
+                        g * 32 * 128 + part * 1088);
+        if (part == 3) {
+            dyt_assert_rows(l, r, QKV, 832, 128, K, g * 128);
+            dyt_assert_rows(l, r, QKV, 960, 128, V, g * 128);
+        } else {
+            assert_null(dyti_view_find(&l->view[r], DYTI_PARAM,
+                                       dyti_model_find_name(m, K)));
+        }
+    }
+    dyti_layout_destroy(l);
+    dyti_model_destroy(m);
+}
+
+/* T <= g: whole groups. */
+static void whole_groups_interleave(void **state)
+{
+    struct dyti_arch arch = DYT_ARCH(DYTI_QWEN2, 50, 16, 1, 8, 4, 2, 24,
+                                     .tied = true, .qkv_bias = true);
+    struct dyti_model *m = dyt_model(arch);
+    struct dyti_layout *l = train(m, (struct dyti_layout_desc){.tp = 2});
+    static const char bias[] =
+        "decoder.layers.0.self_attention.linear_qkv.bias";
+
+    (void)state;
+    for (uint32_t r = 0; r < 2; r++) {
+        for (int64_t g = 0; g < 2; g++) {
+            int64_t group = r * 2 + g, at = g * 8;
+
+            dyt_assert_rows(l, r, QKV, at, 4, Q, group * 4);
+            dyt_assert_rows(l, r, QKV, at + 4, 2, K, group * 2);
+            dyt_assert_rows(l, r, QKV, at + 6, 2, V, group * 2);
+            dyt_assert_rows(l, r, bias, at + 4, 2,
+                            "model.layers.0.self_attn.k_proj.bias", group * 2);
+        }
+    }
+    dyti_layout_destroy(l);
+    dyti_model_destroy(m);
+}
+
+/* Rule: each rank stores [gate_r; up_r]; norms live in the linear behind them.
+ */
+static void fc1_is_gate_over_up(void **state)
+{
+    struct dyti_arch arch = DYT_ARCH_TINY_8_2;
+    struct dyti_model *m = dyt_model(arch);
+    struct dyti_layout *l = train(m, (struct dyti_layout_desc){.tp = 2});
+    static const char fc1[] = "decoder.layers.2.mlp.linear_fc1.weight";
+
+    (void)state;
+    for (uint32_t r = 0; r < 2; r++) {
+        dyt_assert_rows(l, r, fc1, 0, 12, "model.layers.2.mlp.gate_proj.weight",
+                        r * 12);
+        dyt_assert_rows(l, r, fc1, 12, 12, "model.layers.2.mlp.up_proj.weight",
+                        r * 12);
+        dyt_assert_rows(
+            l, r, "decoder.layers.2.mlp.linear_fc1.layer_norm_weight", 0, 16,
+            "model.layers.2.post_attention_layernorm.weight", 0);
+        dyt_assert_rows(
+            l, r,
+            "decoder.layers.2.self_attention.linear_qkv.layer_norm_weight", 0,
+            16, "model.layers.2.input_layernorm.weight", 0);
+    }
+    dyti_layout_destroy(l);
+    dyti_model_destroy(m);
+}
+
+/* Rule: padded to 128 * TP: 50257 -> 50304 at TP1, 51200 at TP8; 151936 ->
+ * 152576 at TP8.  case 45: 50 -> 64 at a multiple of 32 and TP2: not twice. */
+static void the_vocabulary_depends_on_tp(void **state)
+{
+    static const struct {
+        int64_t vocab;
+        uint32_t tp, multiple;
+        int64_t padded;
+    } row[] = {{50257, 1, 0, 50304},
+               {50257, 8, 0, 51200},
+               {151936, 8, 0, 152576},
+               {50, 2, 32, 64}};
+
+    (void)state;
+    for (size_t i = 0; i < DYT_TEST_COUNT(row); i++) {
+        struct dyti_arch arch =
+            DYT_ARCH(DYTI_LLAMA, row[i].vocab, 1, 1, 8, 8, 1, 8, .tied = true);
+        struct dyti_model *m = dyt_model(arch);
+        struct dyti_layout *l =
+            train(m, (struct dyti_layout_desc){
+                         .tp = row[i].tp, .vocab_multiple = row[i].multiple});
+        static const char name[] = "embedding.word_embeddings.weight";
+        static const char source[] = "model.embed_tokens.weight";
+        int64_t each = row[i].padded / row[i].tp;
+
+        assert_int_equal(dyti_megatron_vocab(l), row[i].padded);
+        for (uint32_t r = 0; r < row[i].tp; r++) {
+            int64_t lo = r * each;
+            int64_t real = row[i].vocab - lo < each ? row[i].vocab - lo : each;
+
+            assert_int_equal(dyt_buffer(l, r, DYTI_PARAM, name)->shape[0],
+                             each);
+            dyt_assert_rows(l, r, name, 0, real, source, lo);
+            dyt_assert_rows(l, r, name, real, each - real, NULL, -1);
+        }
+        dyti_layout_destroy(l);
+        dyti_model_destroy(m);
+    }
+}
+
+/* case 61: layers are counted from 0 on each stage, and on each virtual one. */
+static void layers_have_local_numbers(void **state)
+{
+    struct dyti_arch arch =
+        DYT_ARCH(DYTI_LLAMA, 50, 16, 6, 8, 2, 2, 24, .tied = false);
+    struct dyti_model *m = dyt_model(arch);
+    struct dyti_layout *l = train(
+        m, (struct dyti_layout_desc){
+               .pp = 2, .vpp = 2, .pp_layers = (const uint32_t[]){2, 1, 1, 2}});
+    static const struct {
+        uint32_t rank;
+        const char *buffer, *tensor;
+    } row[] = {
+        {0, "model0.decoder.layers.1.mlp.linear_fc2.weight",
+         "model.layers.1.mlp.down_proj.weight"},
+        {1, "model0.decoder.layers.0.mlp.linear_fc2.weight",
+         "model.layers.2.mlp.down_proj.weight"},
+        {0, "model1.decoder.layers.0.mlp.linear_fc2.weight",
+         "model.layers.3.mlp.down_proj.weight"},
+        {1, "model1.decoder.layers.1.mlp.linear_fc2.weight",
+         "model.layers.5.mlp.down_proj.weight"},
+        {0, "model0.embedding.word_embeddings.weight",
+         "model.embed_tokens.weight"},
+        {1, "model1.output_layer.weight", "lm_head.weight"},
+        {1, "model1.decoder.final_layernorm.weight", "model.norm.weight"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < DYT_TEST_COUNT(row); i++) {
+        struct dyt_cell c = dyt_at(l, row[i].rank, row[i].buffer, 0);
+
+        assert_int_equal(c.tensor, dyti_model_find_name(m, row[i].tensor));
+    }
+    dyti_layout_destroy(l);
+    dyti_model_destroy(m);
+}
+
+/* ---- experts ------------------------------------------------------------- */
+
+/* Rule: weight{i} with local i, global = i + ep_rank * E / EP; fc2 is cut on
+ * dimension 1; expert_bias is an f32 buffer, not a parameter. */
+static void experts_are_counted_locally(void **state)
+{
+    struct dyti_arch arch =
+        DYT_ARCH(DYTI_DEEPSEEK_V3, 50, 16, 2, 4, 4, 6, 24, .tied = false,
+                 .moe = {6, 2, 12, 24, 1, 1, true}, .mla = {10, 8, 2, 4, 5});
+    struct dyti_model *m = dyt_model(arch);
+    struct dyti_layout *l =
+        train(m, (struct dyti_layout_desc){.tp = 2,
+                                           .dp = 3,
+                                           .ep = 3,
+                                           .etp = 2,
+                                           .zero = 1,
+                                           .dtype = {DYTI_BF16}});
+    static const char bias[] = "decoder.layers.1.mlp.router.expert_bias";
+
+    (void)state;
+    for (uint32_t r = 0; r < 6; r++) {
+        for (int32_t i = 0; i < 2; i++) {
+            char name[96];
+            int32_t expert = (int32_t)(r / 2) * 2 + i;
+            struct dyt_cell c;
+
+            snprintf(name, sizeof(name),
+                     "decoder.layers.1.mlp.experts.linear_fc1.weight%d", i);
+            c = dyt_at(l, r, name, 0);
+            assert_int_equal(
+                c.tensor,
+                dyti_model_find_expert(m, 1, expert, DYTI_SLOT_EXPERT_GATE));
+            assert_int_equal(c.index, r % 2 * 6 * 16);
+            snprintf(name, sizeof(name),
+                     "decoder.layers.1.mlp.experts.linear_fc2.weight%d", i);
+            assert_int_equal(dyt_buffer(l, r, DYTI_PARAM, name)->shape[1], 6);
+            c = dyt_at(l, r, name, 7); /* row 1, column 1 */
+            assert_int_equal(
+                c.tensor,
+                dyti_model_find_expert(m, 1, expert, DYTI_SLOT_EXPERT_DOWN));
+            assert_int_equal(c.index, 12 + r % 2 * 6 + 1);
+        }
+        assert_int_equal(dyt_buffer(l, r, DYTI_PARAM, bias)->dtype, DYTI_F32);
+        assert_null(dyt_buffer(l, r, DYTI_GRAD, bias));
+    }
+    dyti_layout_destroy(l);
+    dyti_model_destroy(m);
+}
+
+/* ---- the distributed optimizer ------------------------------------------- */
+
+/* Locals A, B, C in the order of their modules. */
+static void hand_list(struct dyti_locals *list, const struct dyt_hand *h,
+                      uint32_t count)
+{
+    dyti_locals_init(list, &h->layout, &h->part, true);
+    for (uint32_t i = 0; i < count; i++) {
+        struct dyti_put put = {.tensor = i, .hi = h->tensor[i].shape[0]};
+
+        dyti_locals_begin(list, i, 1, h->tensor[i].shape, "%s",
+                          h->tensor[i].name);
+        dyti_locals_put(list, &put);
+    }
+    assert_ok(list->status);
+}
+
+static void show_place(const struct dyti_locals *list, enum dyti_kind kind,
+                       struct dyt_shown *shown)
+{
+    const struct dyti_shard_sink sink = {.self = shown,
+                                         .shard = dyt_show_shard};
+    const struct dyti_placer placer = {list, kind, &sink};
+
+    shown->text[0] = '\0';
+    shown->bytes = 0;
+    assert_ok(dyti_megatron_place(&placer, &shown->bytes));
+}
+
+/* Rule: last parameter first, starts on 64 elements, the end on lcm(DP, 128),
+ * slices that ignore borders.  A=100, B=70, C=10, DP=4: C 0-10, B 64-134, A
+ * 192-292, end 384; slices of 96. */
+static void slices_ignore_borders(void **state)
+{
+    static const int64_t rows[] = {100, 70, 10};
+    static const char *const want[] = {"C[0:10]@0 B[0:32]@64", "B[32:70]@0",
+                                       "A[0:96]@0", "A[96:100]@0"};
+
+    (void)state;
+    for (uint32_t r = 0; r < 4; r++) {
+        struct dyt_hand h;
+        struct dyti_locals list;
+        struct dyt_shown s = {.model = &h.model};
+
+        dyt_hand_init(&h, rows, 3, 0, DYTI_DIALECT_MEGATRON, 1, 4, r);
+        hand_list(&list, &h, 3);
+        for (int kind = DYTI_MASTER; kind <= DYTI_EXP_AVG_SQ; kind++) {
+            show_place(&list, (enum dyti_kind)kind, &s);
+            assert_string_equal(s.text, want[r]);
+            assert_int_equal(s.bytes, 96 * 4);
+        }
+        for (int kind = DYTI_PARAM; kind <= DYTI_GRAD; kind++) {
+            show_place(&list, (enum dyti_kind)kind, &s);
+            assert_string_equal(s.text, "C[0:10]@0 B[0:70]@64 A[0:100]@192");
+            assert_int_equal(s.bytes, 384 * 4);
+        }
+        dyti_locals_fini(&list);
+    }
+}
+
+/* Rule: lcm(DP, 128), not 128 alone: 3 ranks pad to 384. */
+static void the_end_is_padded_to_the_lcm(void **state)
+{
+    static const int64_t rows[] = {100};
+    struct dyt_hand h;
+    struct dyti_locals list;
+    struct dyt_shown s = {.model = &h.model};
+
+    (void)state;
+    dyt_hand_init(&h, rows, 1, 0, DYTI_DIALECT_MEGATRON, 1, 3, 0);
+    hand_list(&list, &h, 1);
+    show_place(&list, DYTI_GRAD, &s);
+    assert_int_equal(s.bytes, 384 * 4);
+    show_place(&list, DYTI_MASTER, &s);
+    assert_string_equal(s.text, "A[0:100]@0");
+    assert_int_equal(s.bytes, 128 * 4);
+    dyti_locals_fini(&list);
+}
+
+/* Rule: an embedding that two stages share has a bucket of its own: it begins
+ * where the one before ends, padded, and what follows begins anew. */
+static void a_shared_embedding_has_its_own_bucket(void **state)
+{
+    static const int64_t rows[] = {100, 70, 10};
+    struct dyt_hand h;
+    struct dyti_locals list;
+    struct dyt_shown s = {.model = &h.model};
+
+    (void)state;
+    dyt_hand_init(&h, rows, 3, 0, DYTI_DIALECT_MEGATRON, 1, 4, 0);
+    hand_list(&list, &h, 3);
+    list.local[1].own_bucket = true;
+    show_place(&list, DYTI_PARAM, &s);
+    assert_string_equal(s.text, "C[0:10]@0 B[0:70]@128 A[0:100]@256");
+    assert_int_equal(s.bytes, 384 * 4);
+    show_place(&list, DYTI_MASTER, &s);
+    assert_string_equal(s.text, "C[0:10]@0 B[0:32]@32 A[0:32]@64");
+    dyti_locals_fini(&list);
+}
+
+/* ... which a tied model has on both of its stages, and an untied has not. */
+static void both_homes_share_the_embedding(void **state)
+{
+    struct dyti_arch arch = DYT_ARCH_TINY_9_3;
+    struct dyti_model *m = dyt_model(arch);
+    struct dyti_layout *l =
+        train(m, (struct dyti_layout_desc){.pp = 2, .dp = 2, .zero = 1});
+
+    (void)state;
+    for (uint32_t r = 0; r < 4; r++) {
+        assert_non_null(dyt_buffer(l, r, DYTI_PARAM,
+                                   r < 2 ? "embedding.word_embeddings.weight"
+                                         : "output_layer.weight"));
+        assert_non_null(
+            dyt_buffer(l, r, DYTI_MASTER, "buffers.0.buckets.1.main_param"));
+        assert_null(
+            dyt_buffer(l, r, DYTI_MASTER, "buffers.0.buckets.2.main_param"));
+    }
+    dyti_layout_destroy(l);
+    dyti_model_destroy(m);
+}
+
+/* Rule: a buffer per type of parameters, and one for experts that other ranks
+ * share. */
+static void experts_have_their_own_buffer(void **state)
+{
+    struct dyti_arch arch = DYT_ARCH_TINY_MIXTRAL;
+    struct dyti_model *m = dyt_model(arch);
+
+    (void)state;
+    for (uint32_t ep = 1; ep <= 2; ep++) {
+        struct dyti_layout *l =
+            train(m, (struct dyti_layout_desc){.dp = 2, .ep = ep, .zero = 1});
+
+        assert_non_null(
+            dyt_buffer(l, 0, DYTI_MASTER, "buffers.0.buckets.0.main_param"));
+        assert_int_equal(dyt_buffer(l, 0, DYTI_MASTER,
+                                    "buffers.1.buckets.0.main_param") != NULL,
+                         ep == 2);
+        dyti_layout_destroy(l);
+    }
+    dyti_model_destroy(m);
+}
+
+static void what_megatron_has_not_is_refused(void **state)
+{
+    struct dyti_arch arch =
+        DYT_ARCH(DYTI_LLAMA, 50, 8, 2, 12, 4, 2, 48, .tied = true);
+    struct dyti_arch mixtral = DYT_ARCH_TINY_MIXTRAL;
+    struct dyti_model *m = dyt_model(arch), *moe = dyt_model(mixtral);
+    const struct dyti_layout_desc d = {.dialect = DYTI_DIALECT_MEGATRON};
+    struct dyti_layout_desc x;
+
+    (void)state;
+    x = d;
+    x.tp = 5;
+    dyt_refused(m, x, "nearest degree that works is tp 4");
+    x = d;
+    x.zero = 2;
+    dyt_refused(m, x, "nearest that works is zero 1");
+    x = d;
+    x.dp = x.ep = 3;
+    dyt_refused(moe, x, "nearest degree that works is ep 2");
+    x = d;
+    x.dp = x.ep = 2;
+    x.experts = DYTI_EXPERTS_ROUND_ROBIN;
+    dyt_refused(moe, x, "only linear is available");
+    dyti_model_destroy(m);
+    dyti_model_destroy(moe);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(raw_rows_are_cut),
+    cmocka_unit_test(whole_groups_interleave),
+    cmocka_unit_test(fc1_is_gate_over_up),
+    cmocka_unit_test(the_vocabulary_depends_on_tp),
+    cmocka_unit_test(layers_have_local_numbers),
+    cmocka_unit_test(experts_are_counted_locally),
+    cmocka_unit_test(slices_ignore_borders),
+    cmocka_unit_test(the_end_is_padded_to_the_lcm),
+    cmocka_unit_test(a_shared_embedding_has_its_own_bucket),
+    cmocka_unit_test(both_homes_share_the_embedding),
+    cmocka_unit_test(experts_have_their_own_buffer),
+    cmocka_unit_test(what_megatron_has_not_is_refused),
+};
+
+DYT_TEST_MAIN(tests)
