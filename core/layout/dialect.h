@@ -23,8 +23,9 @@ struct dyti_dialect_ops {
      * nearest value that works.  DYT_ERR_LAYOUT, DYT_ERR_UNSUPPORTED. */
     enum dyt_status (*check)(const struct dyti_layout *layout);
 
-    /* The lowest member whose list of shards of `kind` is equal to that of
-     * `member` (same boxes, same offsets): replicas are listed once. */
+    /* The lowest member known to have the same list of shards of `kind` as
+     * `member` (same boxes, same offsets), so that replicas are listed once. It
+     * is its own representative; two of them may still be equal by chance. */
     uint32_t (*representative)(const struct dyti_layout *layout,
                                uint32_t member, enum dyti_kind kind);
 
