@@ -13,8 +13,8 @@ static uint64_t hash_of(const uint32_t *word, size_t count)
     size_t i = 0;
 
     for (; i + 2 <= count; i += 2) {
-        state = dyti_fingerprint_u64(state,
-                                     (uint64_t)word[i] << 32 | word[i + 1]);
+        state =
+            dyti_fingerprint_u64(state, (uint64_t)word[i] << 32 | word[i + 1]);
     }
     return i < count ? dyti_fingerprint_u64(state, word[i]) : state;
 }
@@ -51,7 +51,8 @@ static enum dyt_status append(struct dyti_intern *in, const uint32_t *word,
     enum dyt_status st =
         DYTI_GROW(in->word, in->word_cap, in->word_count + count + 1);
 
-    st = st != DYT_OK ? st : DYTI_GROW(in->first, in->first_cap, in->count + 2u);
+    st =
+        st != DYT_OK ? st : DYTI_GROW(in->first, in->first_cap, in->count + 2u);
     st = st != DYT_OK ? st : DYTI_GROW(in->hash, in->hash_cap, in->count + 1u);
     if (st != DYT_OK) {
         return st;

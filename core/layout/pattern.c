@@ -30,7 +30,7 @@ struct build {
     size_t entry_count, entry_cap;
     uint32_t *order; /* entries by tensor, box, group */
     size_t order_cap;
-    size_t *tensor_first; /* [tensor_count + 1] into order */
+    size_t *tensor_first;     /* [tensor_count + 1] into order */
     struct dyti_intern lists; /* groups that hold a box together */
     uint32_t *set_of_list;    /* [lists.count] */
     size_t set_of_list_cap;
@@ -169,8 +169,10 @@ static int compare_boxes(const struct dyt_box *a, const struct dyt_box *b)
 
 static int by_box(const void *x, const void *y, void *entries)
 {
-    const struct entry *a = (const struct entry *)entries + *(const uint32_t *)x;
-    const struct entry *b = (const struct entry *)entries + *(const uint32_t *)y;
+    const struct entry *a =
+        (const struct entry *)entries + *(const uint32_t *)x;
+    const struct entry *b =
+        (const struct entry *)entries + *(const uint32_t *)y;
     int order = compare_boxes(&a->box, &b->box);
 
     return order != 0 ? order : (a->group > b->group) - (a->group < b->group);
@@ -245,12 +247,13 @@ static enum dyt_status set_of_list(struct build *b, const uint32_t *group,
 {
     uint32_t list, set;
     bool fresh;
-    enum dyt_status st = dyti_intern_add(&b->lists, group, count, &list, &fresh);
+    enum dyt_status st =
+        dyti_intern_add(&b->lists, group, count, &list, &fresh);
 
     if (st == DYT_OK && fresh) {
         /* `group` may be the scratch that this uses: read the kept copy. */
-        st = set_of_groups(b, b->lists.word + b->lists.first[list], count,
-                           &set);
+        st =
+            set_of_groups(b, b->lists.word + b->lists.first[list], count, &set);
         st = st != DYT_OK ? st
                           : DYTI_GROW(b->set_of_list, b->set_of_list_cap,
                                       b->lists.count);
@@ -344,8 +347,7 @@ static enum dyt_status add_tensor(struct build *b, uint32_t tensor,
         const struct entry *e = &b->entry[b->order[i]];
         size_t count = 0;
         uint32_t set;
-        enum dyt_status st =
-            DYTI_GROW(b->scratch, b->scratch_cap, end - i + 1);
+        enum dyt_status st = DYTI_GROW(b->scratch, b->scratch_cap, end - i + 1);
 
         for (; st == DYT_OK && i < end; i++) {
             const struct entry *next = &b->entry[b->order[i]];
@@ -358,9 +360,9 @@ static enum dyt_status add_tensor(struct build *b, uint32_t tensor,
             }
         }
         st = st != DYT_OK ? st : set_of_list(b, b->scratch, count, &set);
-        st = st != DYT_OK ? st
-                          : DYTI_GROW(p->holder, b->holder_cap,
-                                      p->holder_count + 1u);
+        st = st != DYT_OK
+                 ? st
+                 : DYTI_GROW(p->holder, b->holder_cap, p->holder_count + 1u);
         if (st != DYT_OK) {
             return st;
         }
