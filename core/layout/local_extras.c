@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "layout/view.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +19,8 @@ struct extras {
     size_t shard_count, shard_cap;
     struct dyt_box *done; /* of the scale that is being placed */
     size_t done_count, done_cap;
-    uint64_t end; /* bytes of the region so far */
+    uint32_t last, copies; /* extra placed last, and its buffers so far */
+    uint64_t end;          /* bytes of the region so far */
 };
 
 static enum dyt_status place(struct extras *e, uint32_t index,
@@ -34,8 +36,15 @@ static enum dyt_status place(struct extras *e, uint32_t index,
                                  .dtype = (uint8_t)t->dtype,
                                  .ndim = t->ndim};
     int64_t stride = dyti_dtype_bytes(t->dtype);
+    char name[DYTI_LOCAL_NAME];
     enum dyt_status st = DYT_OK;
 
+    e->copies = e->last == index ? e->copies + 1 : 0;
+    e->last = index;
+    if (e->copies > 0) { /* rows apart: "rng", "rng#1", … */
+        (void)snprintf(name, sizeof(name), "%s#%u", t->name, e->copies);
+        b.name = name;
+    }
     for (uint32_t d = t->ndim; d-- > 0;) {
         b.shape[d] = box->hi[d] - box->lo[d];
         s.stride[d] = stride;
@@ -170,7 +179,8 @@ enum dyt_status dyti_local_extras(const struct dyti_layout *layout,
                                   const struct dyti_shard_sink *sink,
                                   uint64_t *out_region_bytes)
 {
-    struct extras e = {.layout = layout, .part = part, .sink = sink};
+    struct extras e = {
+        .layout = layout, .part = part, .sink = sink, .last = UINT32_MAX};
     const struct dyti_model *model = layout->model;
     enum dyt_status st = DYT_OK;
 

@@ -178,36 +178,11 @@ bool dyti_local_is_fixed(const struct dyti_local *local)
     return !dyti_local_is_trained(local);
 }
 
-static uint32_t gcd(uint32_t a, uint32_t b)
-{
-    while (b != 0) {
-        uint32_t r = a % b;
-
-        a = b;
-        b = r;
-    }
-    return a;
-}
-
 uint32_t dyti_local_representative(const struct dyti_layout *layout,
                                    uint32_t member, bool cut)
 {
-    struct dyti_part part;
-    uint32_t tp, cp, expert, period, place;
-
-    if (cut) {
-        return member;
-    }
-    dyti_layout_part(layout, member, &part);
-    tp = part.tp_size;
-    cp = dyti_degree(part.cp_size);
-    /* Members of a stage, tp fastest: those a whole period apart play the same
-     * part for dense tensors and for experts. */
-    place = (part.dp_rank * cp + part.cp_rank) * tp + part.tp_rank;
-    expert = dyti_degree(part.etp_size) * dyti_degree(part.ep_size);
-    period =
-        layout->model->arch.moe.count > 0 ? tp / gcd(tp, expert) * expert : tp;
-    place %= period;
-    return dyti_layout_member(layout, place % tp, place / tp % cp,
-                              place / tp / cp, part.pp_rank);
+    /* Who holds the same parameters is a matter of coordinates, which all
+     * dialects share. */
+    return cut ? member
+               : dyti_native_representative(layout, member, DYTI_PARAM);
 }

@@ -1,0 +1,522 @@
+/* What holds for every dialect, over random models and degrees: every element
+ * of every tensor has a holder, no two lie in the same memory, all lie in
+ * buffers with names of their own, equal members are said to be equal, and
+ * what goes from one layout to another, element by element, arrives. */
+#include "dialect_world.h"
+
+#include "layout/dialect.h"
+
+/* ---- random models and descriptions -------------------------------------- */
+
+struct dice {
+    uint64_t state;
+};
+
+static uint32_t roll(struct dice *d, uint32_t sides)
+{
+    d->state = d->state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(d->state >> 33) % sides;
+}
+
+static struct dyti_arch random_arch(struct dice *d)
+{
+    struct dyti_arch arch[] = {
+        DYT_ARCH_TINY_9_3,   DYT_ARCH_TINY_8_2,  DYT_ARCH_TINY_QWEN2,
+        DYT_ARCH_TINY_QWEN3, DYT_ARCH_TINY_MOE,  DYT_ARCH_TINY_MIXTRAL,
+        DYT_ARCH_TINY_MLA,   DYT_ARCH_TINY_GPT2, DYT_ARCH_TINY_MLA_DIRECT,
+    };
+
+    return arch[roll(d, DYT_TEST_COUNT(arch))];
+}
+
+static struct dyti_layout_desc random_desc(struct dice *d,
+                                           const struct dyti_arch *arch,
+                                           enum dyti_dialect dialect)
+{
+    static const uint8_t order[3][DYTI_AXIS_COUNT] = {
+        {DYTI_AXIS_TP, DYTI_AXIS_CP, DYTI_AXIS_DP, DYTI_AXIS_PP},
+        {DYTI_AXIS_DP, DYTI_AXIS_TP, DYTI_AXIS_PP, DYTI_AXIS_CP},
+        {DYTI_AXIS_PP, DYTI_AXIS_CP, DYTI_AXIS_TP, DYTI_AXIS_DP}};
+    static const uint32_t some[] = {1, 1, 2, 3, 4};
+    struct dyti_layout_desc x = {.dialect = dialect,
+                                 .tp = some[roll(d, 5)],
+                                 .pp = 1 + roll(d, 2),
+                                 .dp = some[roll(d, 5)],
+                                 .cp = 1 + roll(d, 2),
+                                 .vpp = 1 + (roll(d, 4) == 0),
+                                 .zero = roll(d, 4)};
+
+    if (arch->moe.count > 0) {
+        x.ep = 1 + roll(d, 3);
+        x.etp = 1 + roll(d, 2);
+        x.experts = (enum dyti_expert_map)roll(d, 2);
+    }
+    if (dialect == DYTI_DIALECT_HF) {
+        x.tp = x.pp = x.ep = x.etp = x.vpp = 1;
+        x.zero = 0;
+    }
+    memcpy(x.order, order[roll(d, 3)], sizeof(x.order));
+    x.vocab_multiple = roll(d, 2) == 0 ? 0 : 8;
+    x.dtype[DYTI_PARAM] = roll(d, 2) == 0 ? DYTI_F32 : DYTI_BF16;
+    x.world_size = x.tp * x.pp * x.dp * x.cp;
+    return x;
+}
+
+/* Some layout of the dialect; refused ones are thrown again, with lower
+ * degrees each time. */
+static struct dyti_layout *random_layout(struct dice *d,
+                                         const struct dyti_model *model,
+                                         enum dyti_dialect dialect)
+{
+    struct dyti_layout *layout = NULL;
+
+    for (int tries = 0; tries < 400; tries++) {
+        struct dyti_layout_desc x = random_desc(d, &model->arch, dialect);
+
+        if (dyti_layout_build(model, &x, &layout) == DYT_OK) {
+            return layout;
+        }
+        /* A refusal says what would work. */
+        assert_true(strstr(dyti_error_text(), "work") != NULL ||
+                    strstr(dyti_error_text(), "available") != NULL ||
+                    strstr(dyti_error_text(), "divide") != NULL);
+    }
+    fail_msg("no layout of dialect %s", dyti_dialect_ops(dialect)->name);
+    return NULL;
+}
+
+/* ---- what holds for one layout ------------------------------------------- */
+
+struct cover {
+    const struct dyti_model *model;
+    const uint64_t *first; /* of each tensor */
+    uint8_t *held;
+};
+
+static void cover_element(void *arg, const struct dyti_shard *s, int64_t index,
+                          uint64_t offset)
+{
+    struct cover *c = arg;
+
+    (void)offset;
+    c->held[c->first[s->tensor] + (uint64_t)index] = 1;
+}
+
+static uint64_t *first_elements(const struct dyti_model *model,
+                                uint64_t *out_total)
+{
+    uint64_t *first = malloc((model->tensor_count + 1u) * sizeof(*first));
+    uint64_t total = 0;
+
+    assert_non_null(first);
+    for (uint32_t i = 0; i < model->tensor_count; i++) {
+        first[i] = total;
+        total += dyti_tensor_elements(&model->tensor[i]);
+    }
+    *out_total = total;
+    return first;
+}
+
+static void assert_covered(const struct dyti_layout *l, enum dyti_kind kind)
+{
+    const struct dyti_model *m = l->model;
+    uint64_t total;
+    uint64_t *first = first_elements(m, &total);
+    struct cover c = {m, first, calloc(total + 1, 1)};
+
+    assert_non_null(c.held);
+    for (uint32_t r = 0; r < l->desc.world_size; r++) {
+        const struct dyti_view *v = &l->view[r];
+
+        for (uint32_t i = v->kind_first[kind]; i < v->kind_first[kind + 1];
+             i++) {
+            dyt_each_element(m, &v->shard[i], cover_element, &c);
+        }
+    }
+    for (uint32_t i = 0; i < m->tensor_count; i++) {
+        bool has = (m->tensor[i].kinds >> kind & 1u) != 0;
+        uint64_t count = dyti_tensor_elements(&m->tensor[i]);
+
+        for (uint64_t e = 0; e < count; e++) {
+            if (c.held[first[i] + e] != has) {
+                fail_msg("%s: element %llu of %s %s", dyti_kind_name(kind),
+                         (unsigned long long)e, m->tensor[i].name,
+                         has ? "is not held" : "is held");
+            }
+        }
+    }
+    free(first);
+    free(c.held);
+}
+
+/* Every shard lies in a buffer; buffers have names of their own, follow each
+ * other and end within the region. */
+static void assert_in_buffers(const struct dyti_view *v, enum dyti_kind kind)
+{
+    uint64_t end = 0;
+
+    for (uint32_t i = 0; i < v->buffer_count; i++) {
+        const struct dyti_view_buffer *b = &v->buffer[i];
+        uint64_t elements = 1;
+
+        if (b->kind != kind) {
+            continue;
+        }
+        assert_true(b->name[0] != '\0');
+        assert_true(b->offset >= end);
+        end = b->offset + b->bytes;
+        for (uint32_t d = 0; d < b->ndim; d++) {
+            elements *= (uint64_t)b->shape[d];
+        }
+        assert_int_equal(
+            b->bytes, elements * dyti_dtype_bytes((enum dyti_dtype)b->dtype));
+        for (uint32_t j = i + 1; j < v->buffer_count; j++) {
+            assert_true(v->buffer[j].kind != kind ||
+                        strcmp(v->buffer[j].name, b->name) != 0);
+        }
+    }
+    assert_true(end <= v->region_bytes[kind]);
+    for (uint32_t i = v->kind_first[kind]; i < v->kind_first[kind + 1]; i++) {
+        bool found = false;
+
+        for (uint32_t j = 0; j < v->buffer_count && !found; j++) {
+            const struct dyti_view_buffer *b = &v->buffer[j];
+
+            found = b->kind == kind && v->shard[i].dtype == b->dtype &&
+                    v->shard[i].offset >= b->offset &&
+                    v->shard[i].offset < b->offset + b->bytes;
+        }
+        assert_true(found);
+    }
+}
+
+/* A member's list is the list of who represents it. */
+static void assert_represented(const struct dyti_layout *l, uint32_t member,
+                               enum dyti_kind kind)
+{
+    const struct dyti_dialect_ops *ops = dyti_dialect_ops(l->desc.dialect);
+    uint32_t other = ops->representative(l, member, kind);
+    const struct dyti_view *a = &l->view[l->desc.ranks[member]];
+    const struct dyti_view *b;
+    uint32_t count = a->kind_first[kind + 1] - a->kind_first[kind];
+
+    assert_true(other <= member);
+    assert_int_equal(ops->representative(l, other, kind), other);
+    b = &l->view[l->desc.ranks[other]];
+    assert_int_equal(b->kind_first[kind + 1] - b->kind_first[kind], count);
+    assert_int_equal(a->region_bytes[kind], b->region_bytes[kind]);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct dyti_shard *x = &a->shard[a->kind_first[kind] + i];
+        const struct dyti_shard *y = &b->shard[b->kind_first[kind] + i];
+
+        assert_int_equal(x->tensor, y->tensor);
+        assert_int_equal(x->offset, y->offset);
+        assert_memory_equal(x->box.lo, y->box.lo,
+                            x->box.ndim * sizeof(x->box.lo[0]));
+        assert_memory_equal(x->box.hi, y->box.hi,
+                            x->box.ndim * sizeof(x->box.hi[0]));
+        assert_memory_equal(x->stride, y->stride,
+                            x->box.ndim * sizeof(x->stride[0]));
+    }
+}
+
+static void assert_sound(const struct dyti_layout *l)
+{
+    for (int k = 0; k < DYTI_KIND_COUNT; k++) {
+        enum dyti_kind kind = (enum dyti_kind)k;
+
+        assert_covered(l, kind);
+        for (uint32_t r = 0; r < l->desc.world_size; r++) {
+            free(dyt_map_of(l, r, kind).cell); /* nothing overlaps */
+            if (l->desc.dialect != DYTI_DIALECT_NATIVE) {
+                assert_in_buffers(&l->view[r], kind);
+            }
+        }
+        for (uint32_t m = 0; m < l->member_count; m++) {
+            assert_represented(l, m, kind);
+        }
+    }
+}
+
+/* ---- from one to the other ----------------------------------------------- */
+
+/* One kind of all ranks of a layout. */
+struct memory {
+    const struct dyti_layout *layout;
+    enum dyti_kind kind;
+    unsigned char **region; /* [world_size] */
+};
+
+static struct memory memory_of(const struct dyti_layout *l, enum dyti_kind kind)
+{
+    struct memory m = {l, kind, calloc(l->desc.world_size, sizeof(char *))};
+
+    assert_non_null(m.region);
+    for (uint32_t r = 0; r < l->desc.world_size; r++) {
+        uint64_t bytes = l->view[r].region_bytes[kind];
+
+        m.region[r] = malloc(bytes + 1);
+        assert_non_null(m.region[r]);
+        memset(m.region[r], 0xee, bytes + 1);
+    }
+    return m;
+}
+
+static void memory_free(struct memory *m)
+{
+    for (uint32_t r = 0; r < m->layout->desc.world_size; r++) {
+        free(m->region[r]);
+    }
+    free(m->region);
+}
+
+/* What an element's bits are: its number in the model, told apart by width. */
+static uint32_t bits_of(uint64_t number, uint32_t width)
+{
+    return width == 2 ? (uint32_t)(number * 40503u & 0xffffu)
+                      : (uint32_t)number;
+}
+
+struct work {
+    struct memory *memory;
+    uint32_t rank;
+    const uint64_t *first;
+    uint32_t *whole; /* every element, once */
+    enum { FILL, GATHER, SCATTER, CHECK } what;
+};
+
+static void touch(void *arg, const struct dyti_shard *s, int64_t index,
+                  uint64_t offset)
+{
+    struct work *w = arg;
+    unsigned char *at = w->memory->region[w->rank] + offset;
+    uint64_t number = w->first[s->tensor] + (uint64_t)index;
+    uint32_t width = dyti_dtype_bytes((enum dyti_dtype)s->dtype);
+    uint32_t want = bits_of(number, width), got = 0;
+
+    switch (w->what) {
+    case FILL:
+        memcpy(at, &want, width);
+        break;
+    case GATHER:
+        memcpy(&w->whole[number], at, width);
+        break;
+    case SCATTER:
+        memcpy(at, &w->whole[number], width);
+        break;
+    default:
+        memcpy(&got, at, width);
+        if (got != want) {
+            fail_msg("element %lld of %s is not what it was", (long long)index,
+                     w->memory->layout->model->tensor[s->tensor].name);
+        }
+    }
+}
+
+static void do_all(struct work *w, int what)
+{
+    const struct dyti_layout *l = w->memory->layout;
+    enum dyti_kind kind = w->memory->kind;
+
+    w->what = what;
+    for (w->rank = 0; w->rank < l->desc.world_size; w->rank++) {
+        const struct dyti_view *v = &l->view[w->rank];
+
+        for (uint32_t i = v->kind_first[kind]; i < v->kind_first[kind + 1];
+             i++) {
+            dyt_each_element(l->model, &v->shard[i], touch, w);
+        }
+    }
+}
+
+/* a -> b -> a, element by element; both ways it is what it was. */
+static void assert_round_trip(const struct dyti_layout *a,
+                              const struct dyti_layout *b, enum dyti_kind kind)
+{
+    struct memory from = memory_of(a, kind), to = memory_of(b, kind);
+    uint64_t total;
+    uint64_t *first = first_elements(a->model, &total);
+    uint32_t *whole = calloc(total + 1, sizeof(*whole));
+    struct work x = {.memory = &from, .first = first, .whole = whole};
+    struct work y = {.memory = &to, .first = first, .whole = whole};
+
+    assert_non_null(whole);
+    do_all(&x, FILL);
+    do_all(&x, GATHER);
+    do_all(&y, SCATTER);
+    do_all(&y, CHECK);
+    for (uint32_t r = 0; r < a->desc.world_size; r++) {
+        memset(from.region[r], 0, a->view[r].region_bytes[kind]);
+    }
+    memset(whole, 0, total * sizeof(*whole));
+    do_all(&y, GATHER);
+    do_all(&x, SCATTER);
+    do_all(&x, CHECK);
+    memory_free(&from);
+    memory_free(&to);
+    free(first);
+    free(whole);
+}
+
+/* ---- tests --------------------------------------------------------------- */
+
+static uint64_t rounds(void)
+{
+    return dyt_test_rounds(40, 400);
+}
+
+static void every_dialect_is_sound(void **state)
+{
+    struct dice d = {17};
+
+    (void)state;
+    for (uint64_t i = 0; i < rounds(); i++) {
+        struct dyti_model *m = dyt_model(random_arch(&d));
+        struct dyti_layout *l =
+            random_layout(&d, m, (enum dyti_dialect)(i % DYTI_DIALECT_LIST));
+
+        assert_sound(l);
+        dyti_layout_destroy(l);
+        dyti_model_destroy(m);
+    }
+}
+
+/* cases 30, 61, 62, 65: whatever the shards, the values are the same. */
+static void what_goes_comes_back(void **state)
+{
+    struct dice d = {42};
+
+    (void)state;
+    for (uint64_t i = 0; i < rounds(); i++) {
+        struct dyti_model *m = dyt_model(random_arch(&d));
+        struct dyti_layout *a =
+            random_layout(&d, m, (enum dyti_dialect)(i % DYTI_DIALECT_LIST));
+        struct dyti_layout *b = random_layout(
+            &d, m, (enum dyti_dialect)roll(&d, DYTI_DIALECT_LIST));
+
+        if (a->desc.dtype[DYTI_PARAM] == b->desc.dtype[DYTI_PARAM]) {
+            assert_round_trip(a, b, DYTI_PARAM);
+        }
+        assert_round_trip(a, b, DYTI_MASTER);
+        dyti_layout_destroy(a);
+        dyti_layout_destroy(b);
+        dyti_model_destroy(m);
+    }
+}
+
+/* case 30: 1, 2 and 8 shards of the same values, and back, 20 times. */
+static void shards_of_the_same_values_are_the_same(void **state)
+{
+    static const uint32_t ranks[] = {1, 2, 8};
+    struct dyti_arch arch = DYT_ARCH_TINY_9_3;
+    struct dyti_model *m = dyt_model(arch);
+    struct dyti_layout *serve =
+        dyt_layout(m, (struct dyti_layout_desc){.dialect = DYTI_DIALECT_VLLM});
+
+    (void)state;
+    for (size_t i = 0; i < DYT_TEST_COUNT(ranks); i++) {
+        struct dyti_layout *l = dyt_layout(
+            m, (struct dyti_layout_desc){
+                   .dialect = DYTI_DIALECT_FSDP2, .zero = 3, .dp = ranks[i]});
+
+        for (int cycle = 0; cycle < 20; cycle++) {
+            assert_round_trip(l, serve, DYTI_PARAM);
+        }
+        dyti_layout_destroy(l);
+    }
+    dyti_layout_destroy(serve);
+    dyti_model_destroy(m);
+}
+
+/* case 59: the members of TP2 x DP2 are all ranks, each once, in any order. */
+static void ranks_have_no_gaps(void **state)
+{
+    struct dyti_arch arch = DYT_ARCH_TINY_8_2;
+    struct dyti_model *m = dyt_model(arch);
+
+    (void)state;
+    for (int k = 0; k < DYTI_DIALECT_LIST; k++) {
+        bool seen[4] = {false};
+        struct dyti_layout *l = dyt_layout(
+            m, (struct dyti_layout_desc){.dialect = (enum dyti_dialect)k,
+                                         .tp = k == DYTI_DIALECT_HF ? 1 : 2,
+                                         .dp = k == DYTI_DIALECT_HF ? 4 : 2});
+
+        for (uint32_t tp = 0; tp < l->desc.tp; tp++) {
+            for (uint32_t dp = 0; dp < l->desc.dp; dp++) {
+                uint32_t r = dyti_layout_rank(l, tp, 0, dp);
+
+                assert_true(r < 4 && !seen[r]);
+                seen[r] = true;
+                assert_int_equal(l->view[r].part.tp_rank, tp);
+                assert_int_equal(l->view[r].part.dp_rank, dp);
+            }
+        }
+        dyti_layout_destroy(l);
+    }
+    dyti_model_destroy(m);
+}
+
+/* State without a parameter's shape lies by its rule, in every dialect. */
+static void extras_go_where_they_belong(void **state)
+{
+    struct dyti_arch arch = DYT_ARCH_TINY_8_2;
+    static const struct dyti_extra_desc extra[] = {
+        {.name = "step",
+         .rule = DYTI_EXTRA_EVERY,
+         .dtype = DYTI_I64,
+         .ndim = 1,
+         .shape = {1}},
+        {.name = "rng",
+         .rule = DYTI_EXTRA_PER_RANK,
+         .dtype = DYTI_I32,
+         .ndim = 2,
+         .shape = {6, 3}},
+        {.name = "cursor",
+         .rule = DYTI_EXTRA_OWNER,
+         .dtype = DYTI_I64,
+         .ndim = 1,
+         .shape = {2}},
+        {.name = "q.scale",
+         .rule = DYTI_EXTRA_SHARDED,
+         .dtype = DYTI_F32,
+         .ndim = 2,
+         .shape = {4, 4},
+         .of = "model.layers.1.self_attn.q_proj.weight",
+         .block = {4, 4}},
+    };
+    struct dyti_model *m = NULL;
+
+    (void)state;
+    assert_ok(dyti_model_build_with(&arch, extra, 4, &m));
+    for (int k = DYTI_DIALECT_HF; k < DYTI_DIALECT_LIST; k++) {
+        struct dyti_layout *l = dyt_layout(
+            m, (struct dyti_layout_desc){.dialect = (enum dyti_dialect)k,
+                                         .tp = k == DYTI_DIALECT_HF ? 1 : 2,
+                                         .dp = 2});
+
+        assert_sound(l);
+        for (uint32_t r = 0; r < l->desc.world_size; r++) {
+            const struct dyti_view *v = &l->view[r];
+
+            assert_non_null(
+                dyti_view_find(v, DYTI_EXTRA, dyti_model_find_name(m, "step")));
+            assert_int_equal(
+                dyti_view_find(v, DYTI_EXTRA,
+                               dyti_model_find_name(m, "cursor")) != NULL,
+                r == 0);
+        }
+        dyti_layout_destroy(l);
+    }
+    dyti_model_destroy(m);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_dialect_is_sound),
+    cmocka_unit_test(what_goes_comes_back),
+    cmocka_unit_test(shards_of_the_same_values_are_the_same),
+    cmocka_unit_test(ranks_have_no_gaps),
+    cmocka_unit_test(extras_go_where_they_belong),
+};
+
+DYT_TEST_MAIN(tests)
