@@ -1,17 +1,10 @@
-/* Orders a rank's copies by the XOR pairing and cuts them into steps. */
+/* Orders a rank's copies by the XOR pairing and cuts them into steps; puts the
+ * steps of messages between them, and a fence behind each wave. */
 #include "base/array.h"
 #include "base/hash.h"
-#include "sched/sched.h"
-#include "sched/spans.h"
+#include "sched/builder.h"
 
 #include <stdlib.h>
-
-struct builder {
-    const struct dyti_plan *plan;
-    struct dyti_schedule *schedule;
-    struct dyti_span_list spans;
-    size_t step_cap;
-};
 
 const char *dyti_step_kind_name(enum dyti_step_kind kind)
 {
@@ -27,6 +20,42 @@ static uint64_t chunk_of(const struct dyti_schedule_options *options)
                                      : options->chunk_bytes;
 }
 
+static uint64_t bits_of(double x)
+{
+    union {
+        double x;
+        uint64_t bits;
+    } u = {.x = x};
+
+    return u.bits;
+}
+
+/* Everything that decides which messages there are, and in which order. */
+static uint64_t links_fingerprint(uint64_t state, uint32_t world_size,
+                                  const struct dyti_schedule_links *links)
+{
+    const struct dyti_cluster *cluster = links->cluster;
+    const char *name = links->strategy == NULL ? "" : links->strategy->name;
+
+    for (uint32_t r = 0; r < world_size; r++) {
+        state = dyti_fingerprint_u64(state, links->domain[r]);
+    }
+    while (*name != '\0') {
+        state = dyti_fingerprint_u64(state, (unsigned char)*name++);
+    }
+    state = dyti_fingerprint_u64(state, links->staging_bytes);
+    state = dyti_fingerprint_u64(state, links->message_bytes);
+    for (uint32_t r = 0; cluster != NULL && r < cluster->rank_count; r++) {
+        state = dyti_fingerprint_u64(state, cluster->host[r]);
+    }
+    for (int c = 0; cluster != NULL && c < DYTI_LINK_CLASS_COUNT; c++) {
+        state =
+            dyti_fingerprint_u64(state, bits_of(cluster->link[c].bytes_per_s));
+        state = dyti_fingerprint_u64(state, cluster->link[c].half_duplex);
+    }
+    return state;
+}
+
 uint64_t dyti_schedule_fingerprint(uint64_t plan_fingerprint,
                                    uint32_t world_size,
                                    const struct dyti_schedule_options *options)
@@ -37,23 +66,117 @@ uint64_t dyti_schedule_fingerprint(uint64_t plan_fingerprint,
     state = dyti_fingerprint_u64(state, plan_fingerprint);
     state = dyti_fingerprint_u64(state, world_size);
     state = dyti_fingerprint_u64(state, options->side);
-    return dyti_fingerprint_u64(state, chunk_of(options));
+    state = dyti_fingerprint_u64(state, chunk_of(options));
+    return options->links.domain == NULL
+               ? state
+               : links_fingerprint(state, world_size, &options->links);
 }
 
-/* ---- steps -------------------------------------------------------------- */
+/* ---- steps and waits ---------------------------------------------------- */
 
-static enum dyt_status add_step(struct builder *b, const struct dyti_step *step)
+enum dyt_status dyti_sched_add_edge(struct dyti_sched_builder *b,
+                                    uint32_t before, uint32_t after)
+{
+    enum dyt_status st;
+
+    if (before == DYTI_NO_STEP) {
+        return DYT_OK;
+    }
+    st = DYTI_GROW(b->edge, b->edge_cap, b->edge_count + 1);
+    if (st == DYT_OK) {
+        b->edge[b->edge_count++] = (struct dyti_sched_edge){before, after};
+    }
+    return st;
+}
+
+enum dyt_status dyti_sched_add_step(struct dyti_sched_builder *b,
+                                    const struct dyti_step *step,
+                                    uint32_t *out_index)
 {
     struct dyti_schedule *s = b->schedule;
     enum dyt_status st = DYTI_GROW(s->step, b->step_cap, s->step_count + 1u);
 
-    if (st == DYT_OK) {
-        s->step[s->step_count++] = *step;
-        s->read_bytes += step->read_bytes;
-        s->write_bytes += step->write_bytes;
+    if (st != DYT_OK) {
+        return st;
     }
+    s->step[s->step_count] = *step;
+    s->read_bytes += step->read_bytes;
+    s->write_bytes += step->write_bytes;
+    if (out_index != NULL) {
+        *out_index = s->step_count;
+    }
+    s->step_count++;
+    return dyti_sched_add_edge(b, b->fence, s->step_count - 1u);
+}
+
+/* Followers of each step, from the list of edges. */
+static enum dyt_status finish_edges(struct dyti_sched_builder *b)
+{
+    struct dyti_schedule *s = b->schedule;
+    uint32_t first = 0;
+
+    if (b->edge_count > UINT32_MAX) {
+        return DYTI_FAIL(DYT_ERR_OVERFLOW, "%zu waits", b->edge_count);
+    }
+    s->next = calloc(b->edge_count + 1, sizeof(*s->next));
+    if (s->next == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%zu followers", b->edge_count);
+    }
+    s->next_total = (uint32_t)b->edge_count;
+    for (size_t i = 0; i < b->edge_count; i++) {
+        s->step[b->edge[i].before].next_count++;
+        s->step[b->edge[i].after].wait_count++;
+    }
+    for (uint32_t i = 0; i < s->step_count; i++) {
+        s->step[i].next_first = first;
+        first += s->step[i].next_count;
+        s->step[i].next_count = 0;
+    }
+    for (size_t i = 0; i < b->edge_count; i++) {
+        struct dyti_step *step = &s->step[b->edge[i].before];
+
+        s->next[step->next_first + step->next_count++] = b->edge[i].after;
+    }
+    return DYT_OK;
+}
+
+/* A fence waits for all that nobody else waits for since the last one. */
+static enum dyt_status add_fence(struct dyti_sched_builder *b)
+{
+    struct dyti_schedule *s = b->schedule;
+    uint32_t first = b->first_slack, last = s->step_count, fence = 0;
+    struct dyti_step step = {.kind = DYTI_STEP_FENCE,
+                             .side = (uint8_t)s->options.side,
+                             .round = s->round_count,
+                             .src_rank = s->rank,
+                             .dst_rank = s->rank,
+                             .stream = DYTI_NO_STREAM,
+                             .link_next = DYTI_NO_STEP};
+    bool *followed = calloc((size_t)(last - first) + 1, sizeof(*followed));
+    enum dyt_status st;
+
+    if (followed == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%u steps", last - first);
+    }
+    for (size_t i = b->edge_count; i-- > 0;) {
+        if (b->edge[i].before >= first) {
+            followed[b->edge[i].before - first] = true;
+        }
+    }
+    /* With nothing between two fences the second follows the first. */
+    st = dyti_sched_add_step(b, &step, &fence);
+    for (uint32_t i = first; i < last && st == DYT_OK; i++) {
+        if (!followed[i - first]) {
+            st = dyti_sched_add_edge(b, i, fence);
+        }
+    }
+    free(followed);
+    b->fence = fence;
+    b->first_slack = fence + 1;
     return st;
 }
+
+/* ---- copies ------------------------------------------------------------- */
 
 static void count_span(struct dyti_step *step, const struct dyti_span *span,
                        const struct dyti_span_range *of)
@@ -72,19 +195,22 @@ static void count_span(struct dyti_step *step, const struct dyti_span *span,
 }
 
 /* The copies of one pair, as steps of at most a chunk. */
-static enum dyt_status add_pair(struct builder *b,
-                                const struct dyti_plan_pair *pair)
+static enum dyt_status add_pair(struct dyti_sched_builder *b,
+                                const struct dyti_plan_pair *pair,
+                                uint32_t wave)
 {
     const struct dyti_schedule_options *options = &b->schedule->options;
     struct dyti_step form = {.kind = DYTI_STEP_COPY,
                              .side = (uint8_t)options->side,
                              .round = pair->src_rank ^ pair->dst_rank,
                              .src_rank = pair->src_rank,
-                             .dst_rank = pair->dst_rank};
+                             .dst_rank = pair->dst_rank,
+                             .stream = DYTI_NO_STREAM,
+                             .link_next = DYTI_NO_STEP};
     struct dyti_step step = form;
     size_t first = b->spans.span_count;
-    enum dyt_status st =
-        dyti_spans_add(&b->spans, b->plan, pair, options->chunk_bytes);
+    enum dyt_status st = dyti_spans_add_wave(&b->spans, b->plan, pair, wave,
+                                             options->chunk_bytes);
 
     if (st == DYT_OK && b->spans.span_count > UINT32_MAX) {
         st = DYTI_FAIL(DYT_ERR_OVERFLOW, "%zu spans", b->spans.span_count);
@@ -97,13 +223,15 @@ static enum dyt_status add_pair(struct builder *b,
 
         if (step.span_count > 0 &&
             step.write_bytes + bytes > options->chunk_bytes) {
-            st = add_step(b, &step);
+            st = dyti_sched_add_step(b, &step, NULL);
             step = form;
             step.span_first = (uint32_t)i;
         }
         count_span(&step, span, &b->spans.of[i]);
     }
-    return st != DYT_OK || step.span_count == 0 ? st : add_step(b, &step);
+    return st != DYT_OK || step.span_count == 0
+               ? st
+               : dyti_sched_add_step(b, &step, NULL);
 }
 
 static int by_round(const void *a, const void *b)
@@ -123,7 +251,9 @@ static bool executes(const struct dyti_schedule *s,
                                               : pair->src_rank) == s->rank;
 }
 
-static enum dyt_status add_rounds(struct builder *b)
+static enum dyt_status add_rounds(struct dyti_sched_builder *b,
+                                  const struct dyti_schedule_links *links,
+                                  uint32_t wave)
 {
     const struct dyti_plan *plan = b->plan;
     const struct dyti_plan_pair **mine;
@@ -135,7 +265,9 @@ static enum dyt_status add_rounds(struct builder *b)
         return DYTI_FAIL(DYT_ERR_NOMEM, "%u pairs", plan->pair_count);
     }
     for (uint32_t i = 0; i < plan->pair_count; i++) {
-        if (executes(b->schedule, &plan->pair[i])) {
+        if (executes(b->schedule, &plan->pair[i]) &&
+            dyti_links_map(links, plan->pair[i].src_rank,
+                           plan->pair[i].dst_rank)) {
             mine[count++] = &plan->pair[i];
         }
     }
@@ -143,41 +275,10 @@ static enum dyt_status add_rounds(struct builder *b)
         qsort(mine, count, sizeof(*mine), by_round);
     }
     for (size_t i = 0; i < count && st == DYT_OK; i++) {
-        st = add_pair(b, mine[i]);
+        st = add_pair(b, mine[i], wave);
     }
     free(mine);
     return st;
-}
-
-/* Copies write different bytes and wait for nothing; the fence waits for all
- * of them. */
-static enum dyt_status add_fence(struct builder *b)
-{
-    struct dyti_schedule *s = b->schedule;
-    uint32_t copies = s->step_count;
-    struct dyti_step fence = {.kind = DYTI_STEP_FENCE,
-                              .side = (uint8_t)s->options.side,
-                              .round = s->round_count,
-                              .src_rank = s->rank,
-                              .dst_rank = s->rank,
-                              .wait_count = copies,
-                              .next_first = copies};
-    enum dyt_status st = add_step(b, &fence);
-
-    if (st != DYT_OK) {
-        return st;
-    }
-    s->next = calloc((size_t)copies + 1, sizeof(*s->next));
-    if (s->next == NULL) {
-        return DYTI_FAIL(DYT_ERR_NOMEM, "%u followers", copies);
-    }
-    s->next_total = copies;
-    for (uint32_t i = 0; i < copies; i++) {
-        s->next[i] = copies;
-        s->step[i].next_first = i;
-        s->step[i].next_count = 1;
-    }
-    return DYT_OK;
 }
 
 /* ---- the whole ---------------------------------------------------------- */
@@ -224,7 +325,10 @@ enum dyt_status dyti_schedule_build(const struct dyti_plan *plan, uint32_t rank,
                                     const struct dyti_schedule_options *options,
                                     struct dyti_schedule **out_schedule)
 {
-    struct builder b = {.plan = plan};
+    const struct dyti_schedule_links *links = &options->links;
+    struct dyti_sched_builder b = {.plan = plan, .fence = DYTI_NO_STEP};
+    struct dyti_message_order *order = NULL;
+    uint32_t waves = links->wave_count > 1 ? links->wave_count : 1;
     struct dyti_schedule *s = NULL;
     enum dyt_status st = check(plan, rank, options);
 
@@ -244,11 +348,25 @@ enum dyt_status dyti_schedule_build(const struct dyti_plan *plan, uint32_t rank,
     s->round_count = next_power_of_two(plan->world_size);
     s->fingerprint =
         dyti_schedule_fingerprint(plan->fingerprint, plan->world_size, options);
-    st = add_rounds(&b);
-    st = st != DYT_OK ? st : add_fence(&b);
+    if (links->domain != NULL) {
+        st = dyti_message_order_init(&b, links, &order);
+    }
+    for (uint32_t wave = 0; wave < waves && st == DYT_OK; wave++) {
+        if (order != NULL) {
+            st = dyti_message_order_add(order, &b, links, wave);
+        }
+        st = st != DYT_OK ? st : add_rounds(&b, links, wave);
+        st = st != DYT_OK ? st : add_fence(&b);
+    }
+    st = st != DYT_OK ? st : finish_edges(&b);
     if (st != DYT_OK) {
         goto out;
     }
+    s->options.links = (struct dyti_schedule_links){
+        .wave_count = waves,
+        .staging_bytes = links->staging_bytes,
+        .message_bytes = links->message_bytes,
+        .strategy = links->strategy}; /* the only pointer: a constant */
     s->span = b.spans.span;
     s->span_count = (uint32_t)b.spans.span_count;
     b.spans.span = NULL;
@@ -258,6 +376,8 @@ out:
     if (st != DYT_OK) {
         DYTI_NOTE("scheduling rank %u", rank);
     }
+    dyti_message_order_fini(order);
+    free(b.edge);
     dyti_spans_fini(&b.spans);
     dyti_schedule_destroy(s);
     return st;
@@ -269,6 +389,9 @@ void dyti_schedule_destroy(struct dyti_schedule *schedule)
         free(schedule->step);
         free(schedule->span);
         free(schedule->next);
+        free(schedule->stream);
+        free(schedule->at);
+        free(schedule->link_first);
         free(schedule);
     }
 }

@@ -40,7 +40,7 @@ static enum dyt_status count_waits(const struct dyti_schedule *s,
 
 static enum dyt_status check_fence(const struct dyti_schedule *s)
 {
-    uint32_t last = s->step_count - 1, fences = 0;
+    uint32_t last = s->step_count - 1, fences = 0, waves;
 
     for (uint32_t i = 0; i < s->step_count; i++) {
         fences += s->step[i].kind == DYTI_STEP_FENCE;
@@ -51,12 +51,152 @@ static enum dyt_status check_fence(const struct dyti_schedule *s)
                              i);
         }
     }
-    if (fences != 1 || s->step[last].kind != DYTI_STEP_FENCE) {
+    waves = s->options.links.wave_count > 1 ? s->options.links.wave_count : 1;
+    if (fences != waves || s->step[last].kind != DYTI_STEP_FENCE) {
         return DYTI_FAIL(DYT_ERR_INVALID,
-                         "%u fences: there must be one, as the last step",
-                         fences);
+                         "%u fences: there must be %u, one of them the last "
+                         "step",
+                         fences, waves);
     }
     return DYT_OK;
+}
+
+/* ---- messages ----------------------------------------------------------- */
+
+static bool follows(const struct dyti_schedule *s, uint32_t before,
+                    uint32_t after)
+{
+    const struct dyti_step *step = &s->step[before];
+
+    for (uint32_t k = 0; k < step->next_count; k++) {
+        if (s->next[step->next_first + k] == after) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool uses_slot(const struct dyti_step *step)
+{
+    return step->kind == DYTI_STEP_PACK || step->kind == DYTI_STEP_MOVE ||
+           step->kind == DYTI_STEP_UNPACK;
+}
+
+/* Who uses a slot waits for whom it had before: one user at a time. */
+static enum dyt_status check_slots(const struct dyti_schedule *s)
+{
+    uint64_t bytes = s->message_bytes + DYTI_SLOT_HEAD_BYTES;
+    uint32_t last[DYTI_SLOTS_MAX];
+
+    for (uint32_t i = 0; i < DYTI_SLOTS_MAX; i++) {
+        last[i] = DYTI_NO_STEP;
+    }
+    for (uint32_t i = 0; i < s->step_count; i++) {
+        const struct dyti_step *step = &s->step[i];
+        uint64_t slot = step->staging_offset / bytes;
+
+        if (!uses_slot(step)) {
+            continue;
+        }
+        if (step->staging_offset % bytes != DYTI_SLOT_HEAD_BYTES ||
+            slot >= s->slot_count || step->lo >= step->hi ||
+            step->hi - step->lo > s->message_bytes) {
+            return DYTI_FAIL(DYT_ERR_INVALID,
+                             "step %u: %llu bytes at %llu are no slot of the "
+                             "staging",
+                             i, (unsigned long long)(step->hi - step->lo),
+                             (unsigned long long)step->staging_offset);
+        }
+        if (last[slot] != DYTI_NO_STEP && !follows(s, last[slot], i)) {
+            return DYTI_FAIL(DYT_ERR_INVALID,
+                             "step %u uses a slot that step %u may still use",
+                             i, last[slot]);
+        }
+        last[slot] = i;
+    }
+    return DYT_OK;
+}
+
+/* Every message of a link is in its chain, in order. */
+static enum dyt_status check_links(const struct dyti_schedule *s)
+{
+    uint32_t moves = 0, linked = 0;
+
+    for (uint32_t i = 0; i < s->step_count; i++) {
+        moves += s->step[i].kind == DYTI_STEP_MOVE;
+    }
+    for (uint32_t l = 0; s->link_first != NULL && l < 2 * s->world_size; l++) {
+        uint32_t before = DYTI_NO_STEP, at = s->link_first[l];
+
+        for (; at != DYTI_NO_STEP; before = at, at = s->step[at].link_next) {
+            const struct dyti_step *step =
+                at < s->step_count ? &s->step[at] : NULL;
+            bool is_send = l < s->world_size;
+
+            if (step == NULL || step->kind != DYTI_STEP_MOVE ||
+                (before != DYTI_NO_STEP && at <= before) ||
+                (is_send ? step->src_rank != s->rank || step->dst_rank != l
+                         : step->dst_rank != s->rank ||
+                               step->src_rank + s->world_size != l)) {
+                return DYTI_FAIL(DYT_ERR_INVALID,
+                                 "step %u is no message of link %u, or comes "
+                                 "too early",
+                                 at, l);
+            }
+            linked++;
+        }
+    }
+    return moves == linked
+               ? DYT_OK
+               : DYTI_FAIL(DYT_ERR_INVALID, "%u messages, %u are in a chain",
+                           moves, linked);
+}
+
+/* The steps of a stream take its bytes once. */
+static enum dyt_status check_streams(const struct dyti_schedule *s)
+{
+    uint64_t *bytes = calloc((size_t)s->stream_count + 1, sizeof(*bytes));
+    enum dyt_status st = DYT_OK;
+
+    if (bytes == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%u streams", s->stream_count);
+    }
+    for (uint32_t i = 0; i < s->step_count && st == DYT_OK; i++) {
+        const struct dyti_step *step = &s->step[i];
+
+        if (step->kind != DYTI_STEP_PACK && step->kind != DYTI_STEP_UNPACK) {
+            continue;
+        }
+        if (step->stream >= s->stream_count ||
+            step->hi > s->stream[step->stream].bytes) {
+            st = DYTI_FAIL(DYT_ERR_INVALID,
+                           "step %u is of a stream that is not there, or "
+                           "shorter",
+                           i);
+        } else {
+            bytes[step->stream] += step->hi - step->lo;
+        }
+    }
+    for (uint32_t i = 0; i < s->stream_count && st == DYT_OK; i++) {
+        if (bytes[i] != s->stream[i].bytes) {
+            st = DYTI_FAIL(DYT_ERR_INVALID,
+                           "the stream from rank %u to rank %u has %llu bytes, "
+                           "steps take %llu",
+                           s->stream[i].src_rank, s->stream[i].dst_rank,
+                           (unsigned long long)s->stream[i].bytes,
+                           (unsigned long long)bytes[i]);
+        }
+    }
+    free(bytes);
+    return st;
+}
+
+static enum dyt_status check_messages(const struct dyti_schedule *s)
+{
+    enum dyt_status st = check_slots(s);
+
+    st = st != DYT_OK ? st : check_links(s);
+    return st != DYT_OK ? st : check_streams(s);
 }
 
 /* Take ready steps until none is left; `waits` counts down. */
@@ -108,6 +248,7 @@ enum dyt_status dyti_schedule_check(const struct dyti_schedule *schedule)
         st = count_waits(schedule, waits);
         st = st != DYT_OK ? st : walk(schedule, waits, ready);
         st = st != DYT_OK ? st : check_fence(schedule);
+        st = st != DYT_OK ? st : check_messages(schedule);
     }
     free(waits);
     free(ready);

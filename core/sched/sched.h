@@ -9,6 +9,18 @@
  * once, for any number of ranks.  Rounds are an order to start in, not a
  * barrier.  The last step is the one fence.
  *
+ * Links of ranks that cannot map each other's memory go by messages.  There the
+ * pieces of a strategy (strategy.h) are the order: a sender packs a piece into
+ * a slot of staging and sends it, a receiver receives it into a slot and
+ * unpacks it, one in the middle receives and sends it on.  A slot is used again
+ * when its last user has ended.  A rank gives slots to its pieces in the order
+ * of the pieces, which is the same on all ranks, so the first piece that has
+ * not arrived finds a free slot at both ends, and never waits: no circle, with
+ * one slot as with many.  Where pieces on their way through a rank would take
+ * all its slots, each piece goes all its way before the next one starts.
+ *
+ * With more than one wave a fence lies between two: all ranks meet there.
+ *
  * Which side executes: the destination pulls, unless the schedule is asked for
  * push, then the source pushes.  All ranks use the same options.
  */
@@ -16,10 +28,20 @@
 #define DYTI_SCHED_SCHED_H
 
 #include "plan/plan.h"
+#include "sched/strategy.h"
 
 #define DYTI_SCHED_VERSION     1u /* counts in the fingerprint */
 #define DYTI_SPAN_DIMS         4u
 #define DYTI_SCHED_CHUNK_BYTES (4u << 20)
+
+/* A slot of staging: room for the mover's head, then one message. */
+#define DYTI_SLOT_HEAD_BYTES    64u
+#define DYTI_SLOT_MESSAGE_BYTES (1u << 20) /* default */
+#define DYTI_SLOT_LEAST_BYTES   4096u      /* least message that is worth it */
+#define DYTI_SLOTS_MAX          64u
+#define DYTI_SLOTS_DEFAULT      16u
+#define DYTI_NO_STEP            UINT32_MAX
+#define DYTI_NO_STREAM          UINT32_MAX
 
 enum dyti_step_kind {
     DYTI_STEP_COPY, /* shard to shard through mapped memory */
@@ -60,9 +82,40 @@ struct dyti_step {
     uint32_t transfer_first, transfer_count;
     uint32_t span_first, span_count;
     uint64_t read_bytes, write_bytes;
-    uint64_t staging_offset;         /* PACK, MOVE, UNPACK */
+    uint64_t staging_offset; /* PACK, MOVE, UNPACK: of the message */
+    uint32_t stream;         /* PACK, UNPACK: index; else DYTI_NO_STREAM */
+    uint64_t lo, hi;         /* PACK, MOVE, UNPACK: bytes of the stream */
+    /* MOVE: side PUSH sends, PULL receives; the next one that must be posted
+     * after it, to or from the same rank, or DYTI_NO_STEP. */
+    uint32_t link_next;
     uint32_t wait_count;             /* steps that must end before it starts */
     uint32_t next_first, next_count; /* its followers, in schedule->next */
+};
+
+/* What one rank sends another in one wave, by messages. */
+struct dyti_stream {
+    uint32_t src_rank, dst_rank, wave;
+    uint32_t span_first, span_count;
+    uint64_t bytes;
+    uint32_t at_first; /* in schedule->at: span_count + 1 entries */
+};
+
+/* Which links go by messages, and what goes over all of them.  The same on all
+ * ranks; borrowed while building. */
+struct dyti_schedule_links {
+    /* [world_size] ranks with equal numbers map each other's memory.  NULL:
+     * all do, nothing goes by messages. */
+    const uint32_t *domain;
+    const struct dyti_strategy_ops *strategy; /* of messages */
+    const struct dyti_cluster *cluster;       /* NULL: a host for each domain */
+    /* Messages of the whole world; NULL only with a whole plan, or no domain.
+     * dyti_schedule_flows() makes them. */
+    const struct dyti_flow *flow;
+    const uint64_t *const *end; /* as in struct dyti_order; may be NULL */
+    size_t flow_count;
+    uint32_t wave_count;    /* of the whole plan */
+    uint64_t staging_bytes; /* most that the slots take; 0: as many as useful */
+    uint64_t message_bytes; /* most of a message; 0: default */
 };
 
 struct dyti_schedule_options {
@@ -72,6 +125,8 @@ struct dyti_schedule_options {
     /* Memory: what the rank's segment takes (resident, source and destination
      * together) and the most it may; 0 = no cap. */
     uint64_t segment_bytes, cap_bytes;
+    struct dyti_schedule_links links; /* in a schedule: no pointer but that
+                                         of the strategy */
 };
 
 struct dyti_schedule {
@@ -83,9 +138,16 @@ struct dyti_schedule {
     uint32_t span_count;
     uint32_t *next; /* [next_total], step indices */
     uint32_t next_total;
-    uint32_t round_count;             /* next power of two >= world_size */
-    uint64_t staging_bytes;           /* peak; 0: everything goes direct */
-    uint64_t read_bytes, write_bytes; /* of all its steps */
+    uint32_t round_count;       /* next power of two >= world_size */
+    struct dyti_stream *stream; /* [stream_count] */
+    uint32_t stream_count;
+    uint64_t *at;           /* byte of its stream where a span begins */
+    uint32_t *link_first;   /* [2 * world_size]: first MOVE to rank r, then from
+                               rank r; DYTI_NO_STEP; NULL: no messages */
+    uint64_t staging_bytes; /* peak; 0: everything goes direct */
+    uint64_t message_bytes; /* room of a slot behind its head */
+    uint32_t slot_count, message_count; /* messages: sent by this rank */
+    uint64_t read_bytes, write_bytes;   /* of all its steps */
     uint64_t fingerprint; /* of plan and options: equal on all ranks */
 };
 
@@ -95,7 +157,8 @@ struct dyti_schedule {
  *
  * @return DYT_ERR_INVALID      the plan is of another rank
  * @return DYT_ERR_UNSUPPORTED  the segment does not fit under the cap: waves
- *                              are not available; the text has both numbers
+ *                              are not available; or the staging is too small
+ *                              for one message; the text has both numbers
  * @return DYT_ERR_OVERFLOW, DYT_ERR_NOMEM
  */
 enum dyt_status dyti_schedule_build(const struct dyti_plan *plan, uint32_t rank,
@@ -103,8 +166,21 @@ enum dyt_status dyti_schedule_build(const struct dyti_plan *plan, uint32_t rank,
                                     struct dyti_schedule **out_schedule);
 void dyti_schedule_destroy(struct dyti_schedule *schedule);
 
-/* Waits and followers agree, nothing waits for itself, one fence that all wait
- * for.  DYT_ERR_INVALID names the step. */
+/**
+ * The flows between ranks of different domains of a whole plan, by src, dst,
+ * wave, and where their transfers end; one block each, and *out_wave_count.
+ * free(*out_flow), free(*out_end) (which holds the ends too).
+ * @return DYT_ERR_INVALID  the plan is of one rank
+ */
+enum dyt_status dyti_schedule_flows(const struct dyti_plan *plan,
+                                    const uint32_t *domain,
+                                    struct dyti_flow **out_flow,
+                                    uint64_t ***out_end, size_t *out_count,
+                                    uint32_t *out_wave_count);
+
+/* Waits and followers agree, nothing waits for itself, all wait for the last
+ * fence; streams are covered once, slots have one user at a time, messages of a
+ * link are posted in order.  DYT_ERR_INVALID names the step. */
 enum dyt_status dyti_schedule_check(const struct dyti_schedule *schedule);
 
 /* Fingerprint that a schedule of these inputs has.  O(1). */

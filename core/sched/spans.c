@@ -249,23 +249,56 @@ static enum dyt_status add_pieces(struct dyti_span_list *list,
     return DYT_OK;
 }
 
-enum dyt_status dyti_spans_add(struct dyti_span_list *list,
-                               const struct dyti_plan *plan,
-                               const struct dyti_plan_pair *pair,
-                               uint64_t chunk_bytes)
+/* All waves, or one. */
+static enum dyt_status add_whole(struct dyti_span_list *list,
+                                 const struct dyti_plan *plan,
+                                 const struct dyti_plan_pair *pair,
+                                 int64_t wave)
 {
-    struct dyti_span_list whole = {0};
+    size_t first = list->span_count;
     enum dyt_status st = DYT_OK;
 
     for (uint32_t i = 0; i < pair->transfer_count && st == DYT_OK; i++) {
-        st = add_transfer(&whole, plan, pair->transfer_first + i);
+        uint32_t index = pair->transfer_first + i;
+
+        if (wave < 0 || plan->transfer[index].wave == wave) {
+            st = add_transfer(list, plan, index);
+        }
     }
     if (st == DYT_OK) {
-        join(&whole, 0);
+        join(list, first);
     }
+    return st;
+}
+
+static enum dyt_status add_cut(struct dyti_span_list *list,
+                               const struct dyti_plan *plan,
+                               const struct dyti_plan_pair *pair, int64_t wave,
+                               uint64_t chunk_bytes)
+{
+    struct dyti_span_list whole = {0};
+    enum dyt_status st = add_whole(&whole, plan, pair, wave);
+
     for (size_t i = 0; i < whole.span_count && st == DYT_OK; i++) {
         st = add_pieces(list, &whole.span[i], whole.of[i], chunk_bytes);
     }
     dyti_spans_fini(&whole);
     return st;
+}
+
+enum dyt_status dyti_spans_add(struct dyti_span_list *list,
+                               const struct dyti_plan *plan,
+                               const struct dyti_plan_pair *pair,
+                               uint64_t chunk_bytes)
+{
+    return add_cut(list, plan, pair, -1, chunk_bytes);
+}
+
+enum dyt_status dyti_spans_add_wave(struct dyti_span_list *list,
+                                    const struct dyti_plan *plan,
+                                    const struct dyti_plan_pair *pair,
+                                    uint32_t wave, uint64_t chunk_bytes)
+{
+    return chunk_bytes == 0 ? add_whole(list, plan, pair, wave)
+                            : add_cut(list, plan, pair, wave, chunk_bytes);
 }

@@ -20,6 +20,11 @@ enum dyt_status dyti_spans_add(struct dyti_span_list *list,
                                const struct dyti_plan *plan,
                                const struct dyti_plan_pair *pair,
                                uint64_t chunk_bytes);
+/* … of those of one wave; chunk_bytes 0: not cut. */
+enum dyt_status dyti_spans_add_wave(struct dyti_span_list *list,
+                                    const struct dyti_plan *plan,
+                                    const struct dyti_plan_pair *pair,
+                                    uint32_t wave, uint64_t chunk_bytes);
 void dyti_spans_fini(struct dyti_span_list *list);
 
 uint64_t dyti_span_elements(const struct dyti_span *span);

@@ -1,0 +1,57 @@
+/* What the files that build a schedule share: the lists on their way. */
+#ifndef DYTI_SCHED_BUILDER_H
+#define DYTI_SCHED_BUILDER_H
+
+#include "sched/sched.h"
+#include "sched/spans.h"
+
+struct dyti_sched_edge {
+    uint32_t before, after; /* steps */
+};
+
+struct dyti_sched_builder {
+    const struct dyti_plan *plan;
+    struct dyti_schedule *schedule;
+    struct dyti_span_list spans;
+    struct dyti_sched_edge *edge; /* owned, by `after` */
+    size_t edge_count, edge_cap;
+    size_t step_cap, stream_cap, at_count, at_cap;
+    uint32_t fence;       /* the last one, or DYTI_NO_STEP */
+    uint32_t first_slack; /* first step behind it */
+};
+
+/* Append a step; it waits for the last fence. */
+enum dyt_status dyti_sched_add_step(struct dyti_sched_builder *b,
+                                    const struct dyti_step *step,
+                                    uint32_t *out_index);
+/* before: DYTI_NO_STEP is none. */
+enum dyt_status dyti_sched_add_edge(struct dyti_sched_builder *b,
+                                    uint32_t before, uint32_t after);
+
+static inline bool dyti_links_map(const struct dyti_schedule_links *links,
+                                  uint32_t a, uint32_t b)
+{
+    return links->domain == NULL || links->domain[a] == links->domain[b];
+}
+
+/* ---- messages.c --------------------------------------------------------- */
+
+struct dyti_message_order; /* pieces of all waves, and the slots */
+
+/* Order the messages of the whole world, choose slots.  NULL: none. */
+enum dyt_status dyti_message_order_init(const struct dyti_sched_builder *b,
+                                        const struct dyti_schedule_links *links,
+                                        struct dyti_message_order **out_order);
+void dyti_message_order_fini(struct dyti_message_order *order);
+/* Steps of this rank's messages in one wave; the waves rise. */
+enum dyt_status dyti_message_order_add(struct dyti_message_order *order,
+                                       struct dyti_sched_builder *b,
+                                       const struct dyti_schedule_links *links,
+                                       uint32_t wave);
+/* Slots and bytes of a message that a cap allows.
+ * DYT_ERR_UNSUPPORTED: too small. */
+enum dyt_status dyti_message_slots(const struct dyti_schedule_links *links,
+                                   uint64_t *out_message_bytes,
+                                   uint32_t *out_slots);
+
+#endif /* DYTI_SCHED_BUILDER_H */
