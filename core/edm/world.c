@@ -39,8 +39,9 @@ static enum dyt_status allocate(struct dyti_world *world)
     world->segment = calloc(ranks, sizeof(*world->segment));
     world->base = calloc(ranks, sizeof(*world->base));
     world->group = calloc(world->table.entry_count, sizeof(*world->group));
+    world->domain = calloc(ranks, sizeof(*world->domain));
     if (world->map == NULL || world->segment == NULL || world->base == NULL ||
-        world->group == NULL) {
+        world->group == NULL || world->domain == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "the world of rank %u",
                          world->params.rank);
     }
@@ -112,13 +113,20 @@ static enum dyt_status meet(struct dyti_world *world)
     return world->params.group->barrier(world->group[0]);
 }
 
+bool dyti_world_maps(const struct dyti_world *world, uint32_t rank)
+{
+    const uint32_t *host = world->params.host;
+
+    return host == NULL || host[rank] == host[world->params.rank];
+}
+
 static enum dyt_status open_segment(struct dyti_world *world, uint32_t rank)
 {
     const struct dyti_world_params *params = &world->params;
     uint64_t bytes = world->map[rank].total_bytes;
     enum dyt_status st = DYT_OK;
 
-    if (bytes == 0) {
+    if (bytes == 0 || !dyti_world_maps(world, rank)) {
         return DYT_OK;
     }
     if (world->maps_own_memory) {
@@ -154,7 +162,7 @@ static enum dyt_status check_memory(const struct dyti_world *world)
         return DYT_OK;
     }
     for (uint32_t r = 0; r < params->world_size; r++) {
-        sum += world->map[r].total_bytes;
+        sum += dyti_world_maps(world, r) ? world->map[r].total_bytes : 0;
     }
     have = params->memory->available(pages);
     if (sum > have) {
@@ -201,6 +209,11 @@ static enum dyt_status open_tools(struct dyti_world *world)
                                       .kernels = &world->params.kernels};
     enum dyt_status st = world->params.mover->open(&mover, &world->mover);
 
+    if (st == DYT_OK && world->params.message != NULL) {
+        world->all = dyti_world_all(world);
+        mover.group = &world->all;
+        st = world->params.message->open(&mover, &world->message);
+    }
     if (st != DYT_OK) {
         return st;
     }
@@ -266,6 +279,9 @@ void dyti_world_close(struct dyti_world *world)
     if (world->mover != NULL) {
         world->params.mover->close(world->mover);
     }
+    if (world->message != NULL) {
+        world->params.message->close(world->message);
+    }
     for (size_t i = 0; world->group != NULL && i < world->table.entry_count;
          i++) {
         if (world->group[i] != NULL) {
@@ -285,6 +301,7 @@ void dyti_world_close(struct dyti_world *world)
     free(world->segment);
     free(world->base);
     free(world->group);
+    free(world->domain);
     free(world);
 }
 

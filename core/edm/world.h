@@ -58,7 +58,12 @@ struct dyti_world_params {
 
     const struct dyti_memory_ops *memory;
     const struct dyti_group_ops *group;
-    const struct dyti_mover_ops *mover;
+    const struct dyti_mover_ops *mover;   /* of mapped memory */
+    const struct dyti_mover_ops *message; /* of messages; NULL: none */
+    /* [world_size] host of each rank: memory of other hosts is not mapped, and
+     * links to them go by messages.  NULL: one host. */
+    const uint32_t *host;
+    const struct dyti_cluster *cluster; /* NULL: all links are alike */
     const struct dyti_wait_ops *wait;
     const struct dyti_clock_ops *clock; /* NULL: no timings */
     void *clock_self;
@@ -111,10 +116,20 @@ void *dyti_world_work(const struct dyti_world *world, uint64_t *out_bytes);
 
 /* ---- switching ---------------------------------------------------------- */
 
+/* Which links go by messages. */
+enum dyti_world_mover {
+    DYTI_WORLD_AUTO,   /* those between hosts */
+    DYTI_WORLD_DIRECT, /* none; refused where memory is not mapped */
+    DYTI_WORLD_MESSAGE /* all */
+};
+
 struct dyti_world_switch_options {
     uint32_t kinds; /* bits 1 << kind that travel; 0: all but the gradient */
     enum dyti_side side; /* who executes: pull (default) or push */
     uint64_t cap_bytes;  /* most that a rank's segment may take; 0: no cap */
+    enum dyti_world_mover mover;
+    const struct dyti_strategy_ops *strategy; /* NULL: optimal */
+    uint64_t staging_bytes, message_bytes;    /* as sched/sched.h; 0: default */
 };
 
 /**

@@ -21,10 +21,15 @@ struct dyti_world {
     struct dyti_control_page *control;
     struct dyti_group_table table;
     void **group; /* [table.entry_count] own handles, NULL = not a member */
-    void *mover;
+    void *mover, *message; /* message: NULL where there is none */
+    struct dyti_group all; /* what the message mover borrows */
+    uint32_t *domain;      /* [world_size] scratch of prepare(), owned */
     struct dyti_switch_cache *cache;
     struct dyti_prepared *prepared;
     size_t prepared_count, prepared_cap;
 };
+
+/* Memory of that rank is mapped here: it is on the same host. */
+bool dyti_world_maps(const struct dyti_world *world, uint32_t rank);
 
 #endif /* DYTI_EDM_WORLD_INTERNAL_H */

@@ -16,6 +16,41 @@ static int64_t now(const struct dyti_world *world)
     return clock == NULL ? 0 : clock->now_ns(world->params.clock_self);
 }
 
+/* Which ranks map each other's memory, as the switch is to see it; NULL: all.
+ * The array is the world's, and filled anew by each call. */
+static enum dyt_status domains(struct dyti_world *world,
+                               const struct dyti_world_switch_options *options,
+                               const uint32_t **out_domain)
+{
+    const struct dyti_world_params *params = &world->params;
+    const uint32_t *host = params->host;
+    bool spread = false;
+
+    for (uint32_t r = 0; host != NULL && r < params->world_size; r++) {
+        spread |= host[r] != host[0];
+    }
+    if (options->mover == DYTI_WORLD_DIRECT && spread) {
+        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                         "mover direct: the ranks are on several hosts, whose "
+                         "memory is not mapped; use auto or message");
+    }
+    if (!spread && options->mover != DYTI_WORLD_MESSAGE) {
+        *out_domain = NULL;
+        return DYT_OK;
+    }
+    if (params->message == NULL) {
+        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                         "links that go by messages: the world of rank %u was "
+                         "opened without a mover for them",
+                         params->rank);
+    }
+    for (uint32_t r = 0; r < params->world_size; r++) {
+        world->domain[r] = options->mover == DYTI_WORLD_MESSAGE ? r : host[r];
+    }
+    *out_domain = world->domain;
+    return DYT_OK;
+}
+
 static enum dyt_status prepare(struct dyti_world *world,
                                const struct dyti_prepared *wish,
                                struct dyti_switch **out_switch)
@@ -40,6 +75,8 @@ static enum dyt_status prepare(struct dyti_world *world,
                                      .kernels = params->kernels,
                                      .mover = params->mover,
                                      .mover_self = world->mover,
+                                     .message = params->message,
+                                     .message_self = world->message,
                                      .wait = params->wait,
                                      .clock = params->clock,
                                      .clock_self = params->clock_self,
@@ -48,6 +85,15 @@ static enum dyt_status prepare(struct dyti_world *world,
         params->layout[wish->from], wish->from, params->layout[wish->to],
         wish->to, wish->options.kinds, &inputs);
 
+    if (st == DYT_OK) {
+        st = domains(world, &wish->options, &options.links.domain);
+    }
+    if (st == DYT_OK && options.links.domain != NULL) {
+        options.links.strategy = wish->options.strategy;
+        options.links.cluster = params->cluster;
+        options.links.staging_bytes = wish->options.staging_bytes;
+        options.links.message_bytes = wish->options.message_bytes;
+    }
     if (st == DYT_OK) {
         st = dyti_switch_cache_get(world->cache, &inputs, params->rank,
                                    &options, &how.plan);
@@ -60,7 +106,11 @@ static bool equal(const struct dyti_prepared *a, const struct dyti_prepared *b)
     return a->from == b->from && a->to == b->to &&
            a->options.kinds == b->options.kinds &&
            a->options.side == b->options.side &&
-           a->options.cap_bytes == b->options.cap_bytes;
+           a->options.cap_bytes == b->options.cap_bytes &&
+           a->options.mover == b->options.mover &&
+           a->options.strategy == b->options.strategy &&
+           a->options.staging_bytes == b->options.staging_bytes &&
+           a->options.message_bytes == b->options.message_bytes;
 }
 
 enum dyt_status dyti_world_prepare(
@@ -81,6 +131,9 @@ enum dyt_status dyti_world_prepare(
     }
     if (options != NULL) {
         wish.options = *options;
+    }
+    if (wish.options.strategy == NULL) {
+        wish.options.strategy = dyti_strategy_at(0); /* optimal */
     }
     if (wish.options.kinds == 0) {
         wish.options.kinds = DYTI_PLAN_KINDS_STATE;

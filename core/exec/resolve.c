@@ -88,8 +88,9 @@ static enum dyt_status resolve_step(struct dyti_switch *self,
 {
     const struct dyti_schedule *schedule = self->schedule;
 
-    if (step->kind == DYTI_STEP_FENCE) {
-        return DYT_OK;
+    if (step->kind == DYTI_STEP_FENCE || step->kind == DYTI_STEP_MOVE ||
+        step->kind == DYTI_STEP_PACK || step->kind == DYTI_STEP_UNPACK) {
+        return DYT_OK; /* of messages: by streams */
     }
     if (step->kind != DYTI_STEP_COPY) {
         return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
@@ -111,6 +112,58 @@ static enum dyt_status resolve_step(struct dyti_switch *self,
         self->kept_bytes += step->write_bytes;
     } else {
         self->moved_bytes += step->write_bytes;
+    }
+    return DYT_OK;
+}
+
+/* The other end is another rank's, and may not be mapped here. */
+static enum dyt_status resolve_own_end(struct dyti_switch *self,
+                                       const struct dyti_span *span,
+                                       bool own_is_src,
+                                       struct dyti_copy *out_copy)
+{
+    uint32_t rank = self->params.rank;
+    uint8_t slot = own_is_src ? span->src_slot : span->dst_slot;
+    uint8_t kind = own_is_src ? span->src_kind : span->dst_kind;
+    uint64_t offset = own_is_src ? span->src_offset : span->dst_offset;
+    struct dyti_copy copy = {.src_dtype = span->src_dtype,
+                             .dst_dtype = span->dst_dtype};
+    enum dyt_status st = check_end(
+        self, rank, slot, kind, offset,
+        extent(span->size, own_is_src ? span->src_stride : span->dst_stride,
+               own_is_src ? span->src_dtype : span->dst_dtype));
+
+    if (st != DYT_OK) {
+        return st;
+    }
+    if (own_is_src) {
+        copy.src = dyti_switch_address(&self->params, rank, slot, kind, offset);
+    } else {
+        copy.dst = dyti_switch_address(&self->params, rank, slot, kind, offset);
+    }
+    for (uint32_t d = 0; d < DYTI_SPAN_DIMS; d++) {
+        copy.size[d] = span->size[d];
+        copy.src_stride[d] = span->src_stride[d];
+        copy.dst_stride[d] = span->dst_stride[d];
+    }
+    *out_copy = copy;
+    return DYT_OK;
+}
+
+enum dyt_status dyti_switch_resolve_stream(struct dyti_switch *self,
+                                           const struct dyti_stream *stream)
+{
+    for (uint32_t i = 0; i < stream->span_count; i++) {
+        uint32_t s = stream->span_first + i;
+        enum dyt_status st = resolve_own_end(
+            self, &self->schedule->span[s],
+            stream->src_rank == self->params.rank, &self->copy[s]);
+
+        if (st != DYT_OK) {
+            DYTI_NOTE("resolving span %u from rank %u to rank %u", s,
+                      stream->src_rank, stream->dst_rank);
+            return st;
+        }
     }
     return DYT_OK;
 }

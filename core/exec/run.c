@@ -2,7 +2,11 @@
  * No allocation, lock, formatting or look-up of names on the way. */
 #include "exec/switch_internal.h"
 
-#include <string.h>
+struct loop {
+    uint64_t epoch;
+    uint32_t head, tail; /* of the queue of steps that may start */
+    uint32_t ended, fences;
+};
 
 static enum dyt_status copy_step(struct dyti_switch *self,
                                  const struct dyti_step *step)
@@ -35,55 +39,128 @@ static enum dyt_status copy_step(struct dyti_switch *self,
     return st;
 }
 
-static enum dyt_status do_step(struct dyti_switch *self,
-                               const struct dyti_step *step)
+/* The last fence orders this rank's stores before its vote; others are where
+ * all ranks meet. */
+static enum dyt_status fence_step(struct dyti_switch *self, struct loop *loop,
+                                  uint32_t index)
 {
+    struct dyti_control_page *page = self->params.control;
+
+    /* A full barrier on a word of our own (and one that race checkers
+     * understand): the vote, or the barrier of a push, comes after it. */
+    (void)atomic_fetch_or(&page->rank[self->params.rank].vote, 0);
+    if (index + 1 == self->schedule->step_count) {
+        return DYT_OK;
+    }
+    return dyti_fence_meet(self, loop->epoch, loop->fences++);
+}
+
+/* Steps of an index that has ended may start now. */
+static void end_step(struct dyti_switch *self, struct loop *loop,
+                     uint32_t index)
+{
+    const struct dyti_schedule *schedule = self->schedule;
+    const struct dyti_step *step = &schedule->step[index];
+
+    for (uint32_t i = 0; i < step->next_count; i++) {
+        uint32_t next = schedule->next[step->next_first + i];
+
+        if (--self->waits[next] == 0) {
+            self->ready[loop->tail++] = next;
+        }
+    }
+    loop->ended++;
+}
+
+static enum dyt_status do_step(struct dyti_switch *self, struct loop *loop,
+                               uint32_t index)
+{
+    const struct dyti_step *step = &self->schedule->step[index];
+    enum dyt_status st;
+
     switch ((enum dyti_step_kind)step->kind) {
     case DYTI_STEP_COPY:
-        return copy_step(self, step);
+        st = copy_step(self, step);
+        break;
     case DYTI_STEP_FENCE:
-        /* A full barrier on a word of our own (and one that race checkers
-         * understand): the vote, or the barrier of a push, comes after it. */
-        (void)atomic_fetch_or(
-            &self->params.control->rank[self->params.rank].vote, 0);
-        return DYT_OK;
+        st = fence_step(self, loop, index);
+        break;
+    case DYTI_STEP_PACK:
+    case DYTI_STEP_UNPACK:
+        st = dyti_messages_pack(self, step);
+        break;
+    case DYTI_STEP_MOVE: /* ends when it lands */
+        return dyti_messages_post(self, index);
     default: /* refused when it was resolved */
-        return DYTI_FAIL(DYT_ERR_UNSUPPORTED, "a step of kind %u", step->kind);
+        st = DYTI_FAIL(DYT_ERR_UNSUPPORTED, "a step of kind %u", step->kind);
+        break;
     }
+    if (st == DYT_OK) {
+        end_step(self, loop, index);
+    }
+    return st;
+}
+
+/* What has landed; sleep if nothing has and there is nothing else to do. */
+static enum dyt_status look_at_messages(struct dyti_switch *self,
+                                        struct loop *loop)
+{
+    uint32_t landed[DYTI_SLOTS_MAX], count = 0;
+    enum dyt_status st = dyti_messages_poll(self, landed, &count);
+
+    if (st != DYT_OK) {
+        return st;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        end_step(self, loop, landed[i]);
+    }
+    return count > 0 || loop->head < loop->tail
+               ? DYT_OK
+               : dyti_messages_wait(self, loop->epoch);
+}
+
+static enum dyt_status run_loop(struct dyti_switch *self, struct loop *loop)
+{
+    const struct dyti_schedule *schedule = self->schedule;
+    enum dyt_status st = DYT_OK;
+
+    while (loop->ended < schedule->step_count && st == DYT_OK) {
+        if (atomic_load_explicit(&self->params.control->abort.value,
+                                 memory_order_relaxed) != 0) {
+            return dyti_control_check(self->params.control);
+        }
+        if (loop->head < loop->tail) {
+            uint32_t index = self->ready[loop->head++];
+
+            st = do_step(self, loop, index);
+            if (st != DYT_OK) {
+                DYTI_NOTE("switching on rank %u, step %u", self->params.rank,
+                          index);
+            }
+        }
+        if (st == DYT_OK && dyti_messages_in_flight(self) > 0) {
+            st = look_at_messages(self, loop);
+        }
+    }
+    return st;
 }
 
 enum dyt_status dyti_switch_transfer(struct dyti_switch *self)
 {
     const struct dyti_schedule *schedule = self->schedule;
-    uint32_t head = 0, tail = 0;
+    struct loop loop = {.epoch = atomic_load(&self->params.control->epoch)};
+    enum dyt_status st;
 
     for (uint32_t i = 0; i < schedule->step_count; i++) {
         self->waits[i] = schedule->step[i].wait_count;
         if (self->waits[i] == 0) {
-            self->ready[tail++] = i;
+            self->ready[loop.tail++] = i;
         }
     }
-    while (head < tail) {
-        const struct dyti_step *step = &schedule->step[self->ready[head++]];
-        enum dyt_status st;
-
-        if (atomic_load_explicit(&self->params.control->abort.value,
-                                 memory_order_relaxed) != 0) {
-            return dyti_control_check(self->params.control);
-        }
-        st = do_step(self, step);
-        if (st != DYT_OK) {
-            DYTI_NOTE("switching on rank %u, step %u", self->params.rank,
-                      (unsigned)(step - schedule->step));
-            return st;
-        }
-        for (uint32_t i = 0; i < step->next_count; i++) {
-            uint32_t next = schedule->next[step->next_first + i];
-
-            if (--self->waits[next] == 0) {
-                self->ready[tail++] = next;
-            }
-        }
+    st = run_loop(self, &loop);
+    if (st != DYT_OK) {
+        dyti_messages_stop(self);
+        dyti_fence_give_up(self, loop.epoch);
     }
-    return DYT_OK;
+    return st;
 }

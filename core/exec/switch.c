@@ -60,6 +60,7 @@ void dyti_switch_destroy(struct dyti_switch *self)
     }
     dyti_switch_destroy(self->other);
     dyti_verifier_fini(&self->verifier);
+    dyti_messages_fini(self);
     free(self->copy);
     free(self->waits);
     free(self->ready);
@@ -91,6 +92,9 @@ enum dyt_status dyti_switch_create(const struct dyti_switch_params *params,
     st = allocate(self);
     if (st == DYT_OK) {
         st = dyti_switch_resolve(self);
+    }
+    if (st == DYT_OK) {
+        st = dyti_messages_init(self);
     }
     if (st == DYT_OK) {
         st = dyti_verifier_init(&self->verifier, &params->plan->plan->inputs,
@@ -404,6 +408,7 @@ enum dyt_status dyti_switch_run(struct dyti_switch *self,
     fill_counts(self, order, report);
     at(order, DYTI_AT_START);
     region = dyti_trace_begin("exec", "prepare");
+    dyti_messages_begin(self, order->epoch);
     st = meet(self, order);
     dyti_trace_end(&region, 0);
     met = moved = checked = now(self);

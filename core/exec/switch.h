@@ -55,6 +55,8 @@ struct dyti_switch_params {
     struct dyti_kernels kernels;
     const struct dyti_mover_ops *mover;
     void *mover_self;
+    const struct dyti_mover_ops *message; /* NULL: all links are mapped */
+    void *message_self;
     const struct dyti_wait_ops *wait;
     const struct dyti_clock_ops *clock; /* NULL: all times are 0 */
     void *clock_self;

@@ -16,6 +16,7 @@ struct dyti_switch {
     uint64_t *meeting; /* what each rank said when they met, owned */
     uint64_t *counts;  /* [world_size], owned */
     uint64_t kept_bytes, moved_bytes;
+    struct dyti_messages *messages; /* NULL: this rank has none; owned */
     /* Modes: exec/mode.c. */
     struct dyti_switch *other; /* double: the one for when set 1 is live */
     uint64_t filled, read, overlaid;          /* regions, as bits */
@@ -35,6 +36,44 @@ unsigned char *dyti_switch_address(const struct dyti_switch_params *params,
                                    uint64_t offset);
 /* Spans to copies; refuses what would leave its region. */
 enum dyt_status dyti_switch_resolve(struct dyti_switch *self);
+
+/* The own end of a stream's spans. */
+enum dyt_status dyti_switch_resolve_stream(struct dyti_switch *self,
+                                           const struct dyti_stream *stream);
+
+/* ---- move.c ---------------------------------------------------------------
+ */
+
+enum dyt_status dyti_messages_init(struct dyti_switch *self);
+void dyti_messages_fini(struct dyti_switch *self);
+/* Before the ranks meet: nothing of an earlier switch is left. */
+void dyti_messages_begin(struct dyti_switch *self, uint64_t epoch);
+/* A MOVE may start: it does, when those of its link before it have. */
+enum dyt_status dyti_messages_post(struct dyti_switch *self, uint32_t index);
+/* PACK or UNPACK. */
+enum dyt_status dyti_messages_pack(struct dyti_switch *self,
+                                   const struct dyti_step *step);
+uint32_t dyti_messages_in_flight(const struct dyti_switch *self);
+/* Steps that have ended since the last call. */
+enum dyt_status dyti_messages_poll(struct dyti_switch *self,
+                                   uint32_t landed[DYTI_SLOTS_MAX],
+                                   uint32_t *out_count);
+/* Sleep a moment; DYT_ERR_PEER: a rank has given up or is lost. */
+enum dyt_status dyti_messages_wait(struct dyti_switch *self, uint64_t epoch);
+/* Nothing is in flight any more; staging is not touched. */
+void dyti_messages_stop(struct dyti_switch *self);
+
+/* ---- fence.c --------------------------------------------------------------
+ */
+
+/* This rank's part of the transfer has failed: others stop waiting for it. */
+void dyti_fence_give_up(const struct dyti_switch *self, uint64_t epoch);
+/* DYT_ERR_PEER: another rank has given up, or is lost. */
+enum dyt_status dyti_fence_check(const struct dyti_switch *self,
+                                 uint64_t epoch);
+/* All ranks have come to fence `fence`: 0, 1, … of this switch. */
+enum dyt_status dyti_fence_meet(const struct dyti_switch *self, uint64_t epoch,
+                                uint32_t fence);
 
 /* ---- run.c ----------------------------------------------------------------
  */

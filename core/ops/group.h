@@ -49,6 +49,8 @@ struct dyti_group_params {
     struct dyti_abort_word *abort; /* borrowed until close */
     int64_t timeout_ns;            /* of one wait; <= 0: none */
     bool oversubscribed; /* more ranks than cores: sleep at once, never spin */
+    const char *address; /* of this member, for groups that go over a network;
+                            NULL: this host's own loopback; copied */
 };
 
 /* One message of an exchange. */
@@ -106,7 +108,7 @@ struct dyti_group_ops {
      * then.  Order and sizes as in exchange(); its messages and these never
      * are under way together, other collectives may be.  `message` is borrowed
      * for the call, its buffer until the ticket is done.  None of these calls
-     * blocks but wait(); no allocation once a buffer's address is known.
+     * blocks but wait(), and none allocates where the backend is of one host.
      *
      * post    DYT_PENDING: DYTI_GROUP_POSTS are in flight; poll, try again
      * poll    DYT_OK: done, the ticket is spent; DYT_PENDING: not yet.  All

@@ -64,6 +64,37 @@ static uint64_t key_of(const struct dyti_plan_inputs *inputs, uint32_t rank,
     return dyti_fingerprint_u64(key, options->cap_bytes);
 }
 
+/* Where links go by messages, all ranks order those of the whole world. */
+static enum dyt_status build_schedule(
+    const struct dyti_plan_inputs *inputs, const struct dyti_plan *plan,
+    uint32_t rank, const struct dyti_schedule_options *options,
+    struct dyti_schedule **out_schedule)
+{
+    struct dyti_schedule_options all = *options;
+    struct dyti_plan *whole = NULL;
+    struct dyti_flow *flow = NULL;
+    uint64_t **end = NULL;
+    enum dyt_status st;
+
+    if (options->links.domain == NULL || options->links.flow != NULL) {
+        return dyti_schedule_build(plan, rank, options, out_schedule);
+    }
+    st = dyti_plan_build(inputs, &whole);
+    if (st == DYT_OK) {
+        st = dyti_schedule_flows(whole, options->links.domain, &flow, &end,
+                                 &all.links.flow_count, &all.links.wave_count);
+    }
+    if (st == DYT_OK) {
+        all.links.flow = flow;
+        all.links.end = (const uint64_t *const *)end;
+        st = dyti_schedule_build(plan, rank, &all, out_schedule);
+    }
+    free(flow);
+    free(end);
+    dyti_plan_destroy(whole);
+    return st;
+}
+
 static enum dyt_status build(struct dyti_switch_cache *cache,
                              const struct dyti_plan_inputs *inputs,
                              uint32_t rank,
@@ -78,8 +109,8 @@ static enum dyt_status build(struct dyti_switch_cache *cache,
     }
     st = dyti_plan_build_rank(inputs, rank, &entry->plan);
     st = st != DYT_OK ? st
-                      : dyti_schedule_build(entry->plan, rank, options,
-                                            &entry->schedule);
+                      : build_schedule(inputs, entry->plan, rank, options,
+                                       &entry->schedule);
     st = st != DYT_OK ? st
                       : DYTI_GROW(cache->entry, cache->entry_cap,
                                   cache->entry_count + 1);

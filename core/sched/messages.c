@@ -187,6 +187,33 @@ static enum dyt_status overflows(const struct dyti_message_order *order,
     return DYT_OK;
 }
 
+/* No piece is more than one message: a tensor sent by itself may be. */
+static enum dyt_status split_pieces(struct dyti_message_order *order,
+                                    const struct dyti_pieces *pieces)
+{
+    size_t cap = 0;
+    enum dyt_status st = DYT_OK;
+
+    for (size_t i = 0; i < pieces->count && st == DYT_OK; i++) {
+        struct dyti_piece piece = pieces->piece[i];
+        uint64_t hi = piece.hi;
+
+        while (piece.lo < hi && st == DYT_OK) {
+            uint64_t left = hi - piece.lo;
+
+            piece.hi =
+                piece.lo +
+                (left < order->message_bytes ? left : order->message_bytes);
+            st = DYTI_GROW(order->piece, cap, order->piece_count + 1);
+            if (st == DYT_OK) {
+                order->piece[order->piece_count++] = piece;
+            }
+            piece.lo = piece.hi;
+        }
+    }
+    return st;
+}
+
 static enum dyt_status order_pieces(struct dyti_message_order *order,
                                     uint32_t world_size,
                                     const struct dyti_schedule_links *links,
@@ -212,9 +239,9 @@ static enum dyt_status order_pieces(struct dyti_message_order *order,
     if (st != DYT_OK) {
         return st;
     }
-    order->piece = pieces.piece;
-    order->piece_count = pieces.count;
-    st = sort_pieces(order, false);
+    st = split_pieces(order, &pieces);
+    dyti_pieces_fini(&pieces);
+    st = st != DYT_OK ? st : sort_pieces(order, false);
     st = st != DYT_OK ? st : overflows(order, world_size, &over);
     return st == DYT_OK && over ? sort_pieces(order, true) : st;
 }
@@ -518,12 +545,7 @@ enum dyt_status dyti_message_order_add(struct dyti_message_order *order,
            order->piece[order->next].wave == wave) {
         const struct dyti_piece *piece = &order->piece[order->next++];
 
-        if (piece->hi - piece->lo > order->message_bytes) {
-            st = DYTI_FAIL(DYT_ERR_INVALID,
-                           "a piece of %llu bytes, messages have %llu",
-                           (unsigned long long)(piece->hi - piece->lo),
-                           (unsigned long long)order->message_bytes);
-        } else if (piece->from == rank) {
+        if (piece->from == rank) {
             st = piece->src == rank ? add_send(order, b, piece)
                                     : add_onward(order, b, piece);
         } else if (piece->to == rank) {

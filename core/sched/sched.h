@@ -37,7 +37,7 @@
 /* A slot of staging: room for the mover's head, then one message. */
 #define DYTI_SLOT_HEAD_BYTES    64u
 #define DYTI_SLOT_MESSAGE_BYTES (1u << 20) /* default */
-#define DYTI_SLOT_LEAST_BYTES   4096u      /* least message that is worth it */
+#define DYTI_SLOT_LEAST_BYTES   64u
 #define DYTI_SLOTS_MAX          64u
 #define DYTI_SLOTS_DEFAULT      16u
 #define DYTI_NO_STEP            UINT32_MAX

@@ -8,7 +8,16 @@
 #include "base/rng.h"
 #include "comm/shm/shm.h"
 
-static const struct dyti_group_ops *const group_backends[] = {&dyti_group_shm};
+#ifdef DYT_TEST_GLOO
+#include "comm/gloo/gloo.h"
+#endif
+
+static const struct dyti_group_ops *const group_backends[] = {
+    &dyti_group_shm,
+#ifdef DYT_TEST_GLOO
+    &dyti_group_gloo,
+#endif
+};
 
 struct group_fixture {
     const struct dyti_group_ops *ops;

@@ -27,6 +27,11 @@ struct sw_case {
     struct dyti_arena_map map[SW_RANKS_MAX];
 };
 
+/* What worlds are opened with; a test may change it between two. */
+static const struct dyti_group_ops *sw_group = &dyti_group_shm;
+static const struct dyti_mover_ops *sw_message; /* NULL: none */
+static const uint32_t *sw_host;                 /* NULL: one */
+
 /* Memory of a world, made before its ranks. */
 struct sw_memory {
     const struct dyti_memory_ops *ops;
@@ -115,7 +120,7 @@ static inline void sw_desc(uint64_t seed, uint32_t world_size, bool trains,
         desc.residency[k] = trains ? DYTI_HELD : DYTI_PARKED;
     }
     desc.residency[DYTI_PARAM] = DYTI_HELD;
-    desc.dtype[DYTI_PARAM] = sw_draw(seed, 6, 2) == 0 ? DYTI_F32 : DYTI_BF16;
+    desc.dtype[DYTI_PARAM] = (enum dyti_dtype)sw_draw(seed, 6, 3);
     if (!trains) {
         desc.residency[DYTI_GRAD] = DYTI_DROPPED;
     }
@@ -184,7 +189,7 @@ static inline void sw_memory_open(struct sw_memory *memory, struct sw_case *c,
                                  .control = -1};
     assert_ok(
         dyti_world_control_bytes((const struct dyti_layout *const *)c->layout,
-                                 c->world_size, &dyti_group_shm, &bytes));
+                                 c->world_size, sw_group, &bytes));
     assert_ok(ops->create("control", DYTI_PAGES_4K, &memory->control));
     assert_ok(ops->resize(memory->control, DYTI_PAGES_4K, bytes));
     assert_ok(
@@ -250,8 +255,10 @@ static inline enum dyt_status sw_rank_open(struct sw_rank *rank,
                                            .segment_handle = memory->segment,
                                            .segment_pages = memory->pages,
                                            .memory = memory->ops,
-                                           .group = &dyti_group_shm,
+                                           .group = sw_group,
                                            .mover = &dyti_mover_direct,
+                                           .message = sw_message,
+                                           .host = sw_host,
                                            .wait = &dyti_wait_futex,
                                            .clock = &dyti_clock_host,
                                            .kernels = rank->kernels,
@@ -333,15 +340,20 @@ struct sw_expect {
     const struct sw_rank *rank;
 };
 
+static inline uint16_t sw_narrow(float x, enum dyti_dtype dtype)
+{
+    return dtype == DYTI_BF16 ? dyti_f32_to_bf16(x) : dyti_f32_to_f16(x);
+}
+
 static inline bool sw_write_one(void *arg, unsigned char *at,
                                 enum dyti_dtype dtype, uint32_t tensor,
                                 uint64_t index)
 {
     const struct sw_expect *e = arg;
     float x = sw_value(e->version, tensor, e->kind, index);
-    uint16_t narrow = dyti_f32_to_bf16(x);
+    uint16_t narrow = sw_narrow(x, dtype);
 
-    if (dtype == DYTI_BF16) {
+    if (dtype != DYTI_F32) {
         memcpy(at, &narrow, sizeof(narrow));
     } else {
         memcpy(at, &x, sizeof(x));
@@ -355,11 +367,11 @@ static inline bool sw_check_one(void *arg, unsigned char *at,
 {
     struct sw_expect *e = arg;
     float x = sw_value(e->version, tensor, e->kind, index);
-    uint16_t narrow = dyti_f32_to_bf16(x);
+    uint16_t narrow = sw_narrow(x, dtype);
 
     /* Where it went through a bf16 layout without a master it has rounded. */
-    if (dtype == DYTI_BF16 ? memcmp(at, &narrow, 2) != 0
-                           : memcmp(at, &x, 4) != 0) {
+    if (dtype != DYTI_F32 ? memcmp(at, &narrow, 2) != 0
+                          : memcmp(at, &x, 4) != 0) {
         rank_wrong(e->me,
                    "%s of tensor %s, element %" PRIu64
                    ": not the value of version %" PRIu64,

@@ -31,7 +31,6 @@ struct message {
     uint32_t rank, world_size;
     uint64_t epoch;
     uint64_t *sent, *received; /* [world_size] posted in this switch, owned */
-    bool dirty;                /* something was in flight when it stopped */
     uint16_t unused;           /* index + 1 */
     struct flight flight[DYTI_GROUP_POSTS];
 };
@@ -141,7 +140,6 @@ static enum dyt_status message_post(void *self, const struct dyti_move *move,
     if (st != DYT_OK) {
         return st;
     }
-    mover->dirty = true;
     mover->unused = flight->next;
     (is_send ? mover->sent : mover->received)[move->peer]++;
     flight->head = head;
@@ -229,18 +227,14 @@ static void message_cancel(void *self)
     struct message *mover = self;
 
     free_flights(mover);
-    mover->dirty = true;
 }
 
 static void message_begin(void *self, uint64_t epoch)
 {
     struct message *mover = self;
 
-    if (mover->dirty) {
-        mover->group.ops->cancel(mover->group.self);
-        free_flights(mover);
-        mover->dirty = false;
-    }
+    mover->group.ops->cancel(mover->group.self); /* all of them, as it wants */
+    free_flights(mover);
     memset(mover->sent, 0, mover->world_size * sizeof(*mover->sent));
     memset(mover->received, 0, mover->world_size * sizeof(*mover->received));
     mover->epoch = epoch;

@@ -1,0 +1,82 @@
+/* What the files of this folder share: the region and a member's handle. */
+#ifndef DYTI_COMM_GLOO_GROUP_H
+#define DYTI_COMM_GLOO_GROUP_H
+
+#include "comm/gloo/gloo.h"
+#include "comm/gloo/shim.h"
+
+#include <pthread.h>
+
+#define DYTI_GLOO_SLICE_MS      20   /* an abort is seen within 100 ms */
+#define DYTI_GLOO_ADDRESS_BYTES 256u /* of one connection */
+
+/* One of `size` in the region; zero before the first open. */
+struct dyti_gloo_member {
+    _Atomic uint32_t key_opens; /* `opens` that the key is of */
+    _Atomic uint32_t bytes;
+    _Atomic uint32_t round; /* collectives it has come to */
+    uint32_t opens;         /* how often it has opened the group */
+    char key[32];
+    char data[];
+};
+
+struct dyti_gloo_flight {
+    struct dyti_gloo_message *message; /* NULL: nothing to wait for */
+    struct dyti_p2p p2p;
+    uint32_t life; /* of this place; the ticket holds it */
+    uint16_t next; /* of the free ones: index + 1 */
+    bool open, ended;
+};
+
+struct dyti_gloo_group {
+    const char *name;
+    uint32_t rank, size;
+    uint32_t *world_rank; /* [size], owned */
+    unsigned char *shared;
+    struct dyti_abort_word *abort;
+    int64_t timeout_ns;
+    enum dyt_status broken; /* DYT_OK, or why no call can work any more */
+    struct dyti_group_traffic traffic;
+    struct dyti_gloo *gloo; /* NULL: alone */
+    char text[256];         /* of the last failure */
+    uint32_t round;
+    uint64_t *tags, *tag_bytes, *parts, *takes; /* [size], owned */
+    unsigned char *scratch;                     /* grows, owned */
+    uint64_t scratch_bytes;
+
+    /* messages */
+    struct dyti_gloo_flight flight[DYTI_GROUP_POSTS];
+    uint16_t unused;        /* index + 1 */
+    uint64_t *sent, *taken; /* [size] messages of this life, owned */
+    uint32_t life;          /* counts cancels: equal on all members */
+    uint32_t open;          /* in flight, not ended */
+    uint64_t seen;          /* messages that had ended at the last look */
+    int64_t moved_ns;       /* when something was last posted or ended */
+
+    /* the thread that watches the abort word while a call blocks */
+    pthread_t watcher;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool watching, busy, interrupted, closing;
+};
+
+struct dyti_gloo_member *dyti_gloo_member_at(
+    const struct dyti_gloo_group *group, uint32_t member);
+int64_t dyti_gloo_now_ns(void);
+/* First in every call of the table: the group works, the abort word is 0. */
+enum dyt_status dyti_gloo_enter(struct dyti_gloo_group *group);
+enum dyt_status dyti_gloo_look_at_abort(struct dyti_gloo_group *group);
+
+/* ---- post.c ------------------------------------------------------------- */
+
+enum dyt_status dyti_gloo_posts_init(struct dyti_gloo_group *group);
+void dyti_gloo_posts_fini(struct dyti_gloo_group *group);
+enum dyt_status dyti_gloo_exchange(void *self, const struct dyti_p2p *message,
+                                   size_t count);
+enum dyt_status dyti_gloo_group_post(void *self, const struct dyti_p2p *message,
+                                     uint64_t *out_ticket);
+enum dyt_status dyti_gloo_group_poll(void *self, uint64_t ticket);
+enum dyt_status dyti_gloo_group_wait(void *self);
+void dyti_gloo_group_cancel(void *self);
+
+#endif /* DYTI_COMM_GLOO_GROUP_H */

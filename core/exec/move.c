@@ -1,0 +1,229 @@
+/* What goes by messages: streams resolved to addresses, slots of staging, and
+ * the messages in flight.  Nothing here blocks but dyti_messages_wait(). */
+#include "exec/pack.h"
+#include "exec/switch_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct flight {
+    uint32_t step;
+    dyti_ticket ticket;
+};
+
+struct dyti_messages {
+    const struct dyti_mover_ops *mover;
+    void *mover_self;
+    unsigned char *staging;           /* [schedule->staging_bytes], owned */
+    struct dyti_stream_boxes *stream; /* [stream_count], owned */
+    uint32_t *link; /* [2 * world_size] next to post of each link, owned */
+    bool *ready;    /* [step_count] may be posted when its turn comes, owned */
+    struct flight flight[DYTI_SLOTS_MAX];
+    uint32_t flight_count;
+};
+
+/* ---- once ----------------------------------------------------------------
+ */
+
+void dyti_messages_fini(struct dyti_switch *self)
+{
+    struct dyti_messages *m = self->messages;
+
+    if (m != NULL) {
+        free(m->staging);
+        free(m->stream);
+        free(m->link);
+        free(m->ready);
+        free(m);
+        self->messages = NULL;
+    }
+}
+
+static enum dyt_status allocate(struct dyti_switch *self)
+{
+    const struct dyti_schedule *s = self->schedule;
+    struct dyti_messages *m = calloc(1, sizeof(*m));
+    uint64_t staging = (s->staging_bytes + 63u) / 64u * 64u;
+
+    self->messages = m;
+    if (m != NULL) {
+        m->staging = aligned_alloc(64, staging);
+        m->stream = calloc((size_t)s->stream_count + 1, sizeof(*m->stream));
+        m->link = calloc(2u * s->world_size, sizeof(*m->link));
+        m->ready = calloc((size_t)s->step_count + 1, sizeof(*m->ready));
+    }
+    if (m == NULL || m->staging == NULL || m->stream == NULL ||
+        m->link == NULL || m->ready == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%llu bytes of staging on rank %u",
+                         (unsigned long long)s->staging_bytes, s->rank);
+    }
+    memset(m->staging, 0, staging); /* touched once, and reused for ever */
+    m->mover = self->params.message;
+    m->mover_self = self->params.message_self;
+    return DYT_OK;
+}
+
+enum dyt_status dyti_messages_init(struct dyti_switch *self)
+{
+    const struct dyti_schedule *s = self->schedule;
+    enum dyt_status st;
+
+    if (s->staging_bytes == 0) {
+        return DYT_OK; /* this rank has no messages */
+    }
+    if (self->params.message == NULL ||
+        !(self->params.message->caps & DYTI_MOVER_CAP_MESSAGE)) {
+        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                         "rank %u has links that go by messages, and no mover "
+                         "for them",
+                         s->rank);
+    }
+    st = allocate(self);
+    for (uint32_t i = 0; i < s->stream_count && st == DYT_OK; i++) {
+        const struct dyti_stream *stream = &s->stream[i];
+
+        self->messages->stream[i] =
+            (struct dyti_stream_boxes){.box = self->copy + stream->span_first,
+                                       .at = s->at + stream->at_first,
+                                       .box_count = stream->span_count};
+        st = dyti_switch_resolve_stream(self, stream);
+        self->moved_bytes += stream->dst_rank == s->rank ? stream->bytes : 0;
+    }
+    if (st != DYT_OK) {
+        dyti_messages_fini(self);
+    }
+    return st;
+}
+
+/* ---- every run ----------------------------------------------------------- */
+
+void dyti_messages_begin(struct dyti_switch *self, uint64_t epoch)
+{
+    struct dyti_messages *m = self->messages;
+
+    if (self->params.message != NULL) { /* even if only others have some */
+        self->params.message->begin(self->params.message_self, epoch);
+    }
+    if (m != NULL) {
+        memcpy(m->link, self->schedule->link_first,
+               2u * self->schedule->world_size * sizeof(*m->link));
+        memset(m->ready, 0, self->schedule->step_count * sizeof(*m->ready));
+        m->flight_count = 0;
+    }
+}
+
+/* All messages of a link whose turn has come, and that may go. */
+static enum dyt_status post_link(struct dyti_switch *self, uint32_t link)
+{
+    struct dyti_messages *m = self->messages;
+    const struct dyti_schedule *s = self->schedule;
+
+    while (m->link[link] != DYTI_NO_STEP && m->ready[m->link[link]] &&
+           m->flight_count < DYTI_SLOTS_MAX) {
+        uint32_t index = m->link[link];
+        const struct dyti_step *step = &s->step[index];
+        bool is_send = step->side == DYTI_SIDE_PUSH;
+        struct dyti_move move = {
+            .struct_size = sizeof(move),
+            .peer = is_send ? step->dst_rank : step->src_rank,
+            .kind = is_send ? DYTI_MOVE_SEND : DYTI_MOVE_RECV,
+            .buf = m->staging + step->staging_offset,
+            .size_bytes = step->hi - step->lo};
+        struct flight *flight = &m->flight[m->flight_count];
+        enum dyt_status st =
+            m->mover->post(m->mover_self, &move, &flight->ticket);
+
+        if (st == DYT_PENDING) {
+            return DYT_OK; /* when something has landed, again */
+        }
+        if (st != DYT_OK) {
+            return st;
+        }
+        flight->step = index;
+        m->flight_count++;
+        m->link[link] = step->link_next;
+    }
+    return DYT_OK;
+}
+
+static uint32_t link_of(const struct dyti_schedule *s,
+                        const struct dyti_step *step)
+{
+    return step->side == DYTI_SIDE_PUSH ? step->dst_rank
+                                        : s->world_size + step->src_rank;
+}
+
+enum dyt_status dyti_messages_post(struct dyti_switch *self, uint32_t index)
+{
+    const struct dyti_schedule *s = self->schedule;
+
+    self->messages->ready[index] = true;
+    return post_link(self, link_of(s, &s->step[index]));
+}
+
+enum dyt_status dyti_messages_pack(struct dyti_switch *self,
+                                   const struct dyti_step *step)
+{
+    struct dyti_messages *m = self->messages;
+    const struct dyti_stream_boxes *stream = &m->stream[step->stream];
+    unsigned char *slot = m->staging + step->staging_offset;
+    struct dyti_stream_cursor cursor;
+
+    dyti_stream_seek(stream, step->lo, &cursor);
+    return step->kind == DYTI_STEP_PACK
+               ? dyti_pack(&self->params.kernels, stream, &cursor, slot,
+                           step->hi - step->lo)
+               : dyti_unpack(&self->params.kernels, stream, &cursor, slot,
+                             step->hi - step->lo);
+}
+
+uint32_t dyti_messages_in_flight(const struct dyti_switch *self)
+{
+    return self->messages == NULL ? 0 : self->messages->flight_count;
+}
+
+enum dyt_status dyti_messages_poll(struct dyti_switch *self,
+                                   uint32_t landed[DYTI_SLOTS_MAX],
+                                   uint32_t *out_count)
+{
+    struct dyti_messages *m = self->messages;
+    uint32_t count = 0, kept = 0;
+    enum dyt_status st = DYT_OK;
+
+    for (uint32_t i = 0; i < m->flight_count; i++) {
+        struct flight flight = m->flight[i];
+
+        if (st == DYT_OK) {
+            st = m->mover->poll(m->mover_self, flight.ticket);
+            if (st == DYT_OK) {
+                landed[count++] = flight.step;
+                continue;
+            }
+            st = st == DYT_PENDING ? DYT_OK : st;
+        }
+        m->flight[kept++] = flight;
+    }
+    m->flight_count = kept;
+    for (uint32_t i = 0; i < count && st == DYT_OK; i++) {
+        st = post_link(
+            self, link_of(self->schedule, &self->schedule->step[landed[i]]));
+    }
+    *out_count = count;
+    return st;
+}
+
+enum dyt_status dyti_messages_wait(struct dyti_switch *self, uint64_t epoch)
+{
+    struct dyti_messages *m = self->messages;
+    enum dyt_status st = dyti_fence_check(self, epoch);
+
+    return st == DYT_OK ? m->mover->wait(m->mover_self) : st;
+}
+
+void dyti_messages_stop(struct dyti_switch *self)
+{
+    if (self->messages != NULL && self->messages->flight_count > 0) {
+        self->messages->mover->cancel(self->messages->mover_self);
+        self->messages->flight_count = 0;
+    }
+}

@@ -1,0 +1,113 @@
+/* Switches whose links go by messages, all of them or those between hosts:
+ * every byte arrives whatever the strategy, the staging and the dtypes, as over
+ * mapped memory.  Ranks as threads and as processes. */
+#include "switch_world.h"
+
+#include "mover/message/message.h"
+
+#define ROUND_TRIPS 3u
+
+static const uint32_t two_hosts[SW_RANKS_MAX] = {0, 1, 0, 1};
+static const uint32_t odd_hosts[SW_RANKS_MAX] = {0, 0, 0, 1};
+
+struct trip {
+    uint64_t seed;
+    uint32_t world_size;
+    const struct sw_memory *memory;
+    struct dyti_world_switch_options options;
+};
+
+static void round_trip(struct sw_rank *rank, const struct trip *trip,
+                       uint64_t n)
+{
+    struct dyt_rank *me = rank->me;
+    struct dyti_switch_report report;
+    struct dyti_switch_order order = {.epoch = 2 * n + 1,
+                                      .version = n + 1,
+                                      .unmanaged = true,
+                                      .verify = (enum dyti_verify)(n % 3)};
+
+    sw_update(rank, DYTI_ARENA_TRAIN, n + 1);
+    rank_ok(me, sw_switch(rank, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT,
+                          &trip->options, &order, &report));
+    rank_true(me, report.decision == DYTI_DECISION_COMMIT);
+    rank_true(me, rank->c.moves_optimizer
+                      ? sw_check_all(rank, DYTI_ARENA_ROLLOUT, n + 1)
+                      : sw_check(rank, DYTI_ARENA_ROLLOUT, DYTI_PARAM, n + 1));
+    order.epoch++;
+    rank_ok(me, sw_switch(rank, DYTI_ARENA_ROLLOUT, DYTI_ARENA_TRAIN,
+                          &trip->options, &order, &report));
+    rank_true(me, sw_check_all(rank, DYTI_ARENA_TRAIN, n + 1));
+}
+
+static void trip_rank(struct dyt_rank *me)
+{
+    const struct trip *trip = me->arg;
+    struct sw_rank rank;
+
+    if (sw_rank_open(&rank, me, trip->seed, trip->world_size, trip->memory) !=
+        DYT_OK) {
+        rank_wrong(me, "%s", dyti_error_text());
+    } else {
+        for (uint64_t n = 0; n < ROUND_TRIPS && me->wrong[0] == '\0'; n++) {
+            round_trip(&rank, trip, n);
+        }
+    }
+    sw_rank_close(&rank);
+}
+
+/* Strategy, staging and links are drawn too. */
+static void run_trip(enum dyt_ranks_kind kind, uint64_t seed)
+{
+    static const uint64_t staging[] = {4096 + 64, 16384, 0};
+    const struct dyti_strategy_ops *strategy =
+        dyti_strategy_at(sw_draw(seed, 70, 4));
+    struct trip trip = {
+        .seed = seed,
+        .world_size = 2 + sw_draw(seed, 71, 3),
+        .options = {.mover = DYTI_WORLD_MESSAGE,
+                    .strategy = strategy,
+                    .message_bytes = sw_draw(seed, 72, 2) == 0 ? 4096 : 0,
+                    .staging_bytes = staging[sw_draw(seed, 73, 3)]}};
+    struct sw_case c;
+    struct sw_memory memory;
+
+    sw_message = &dyti_mover_message;
+    sw_host = NULL;
+    if (sw_draw(seed, 74, 2) == 0) {
+        sw_host = sw_draw(seed, 75, 2) == 0 ? two_hosts : odd_hosts;
+        trip.options.mover = DYTI_WORLD_AUTO;
+    }
+    assert_ok(sw_case_init(&c, seed, trip.world_size));
+    sw_memory_open(&memory, &c, kind);
+    trip.memory = &memory;
+    print_message("seed %" PRIu64 ": %u ranks, %s, staging %" PRIu64 "%s\n",
+                  seed, trip.world_size, strategy->name,
+                  trip.options.staging_bytes, sw_host == NULL ? "" : ", hosts");
+    dyt_ranks_run(kind, trip.world_size, trip_rank, &trip);
+    sw_memory_close(&memory, trip.world_size);
+    sw_case_fini(&c);
+    sw_host = NULL;
+}
+
+static void processes_come_back_bit_equal(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 24; seed++) {
+        run_trip(DYT_RANKS_PROCESSES, seed);
+    }
+}
+
+static void threads_come_back_bit_equal(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 101; seed <= 140; seed++) {
+        run_trip(DYT_RANKS_THREADS, seed);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(threads_come_back_bit_equal),
+    cmocka_unit_test(processes_come_back_bit_equal),
+};
+DYT_TEST_MAIN(tests)
