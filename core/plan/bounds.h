@@ -35,6 +35,17 @@ struct dyti_bounds {
     enum dyti_term bound_by, moved_by; /* the terms that bind */
 };
 
+/* The bounds of a switch: from its atoms alone, which two layouts make; and
+ * the cluster.  Speeds, bound_bytes, bound_at, bound_s, bound_by are filled in,
+ * the rest is 0. */
+struct dyti_atoms;
+enum dyt_status dyti_bounds_find(const struct dyti_atoms *atoms,
+                                 const struct dyti_cluster *cluster,
+                                 struct dyti_bounds *out_bounds);
+
+/* The term that takes longest; 0 seconds: RANK_IN. */
+void dyti_bounds_finish(struct dyti_bounds *bounds);
+
 /* "rank in", "NIC out", …: static. */
 const char *dyti_term_name(enum dyti_term term);
 /* moved / bound of one term: 1 where both are 0. */

@@ -43,6 +43,10 @@ struct dyti_traffic_options {
     bool fan_out;
     /* The first replica sends everything: what the gain is measured against. */
     bool naive;
+    /* Pairs, sums and loads of `rank` alone: worlds of thousands of ranks, of
+     * which no rank needs the whole matrix.  naive_s and load_s are then 0. */
+    bool one_rank;
+    uint32_t rank;
 };
 
 struct dyti_traffic_pair {
