@@ -58,8 +58,7 @@ static enum dyt_status make_base(const struct builder *b, uint32_t w,
         if (out->src[s] == NULL) {
             break;
         }
-        out->src_geometry[s] =
-            out->src[s]->geometry_of[want->source[s].kind];
+        out->src_geometry[s] = out->src[s]->geometry_of[want->source[s].kind];
     }
     if (out->dst == NULL || out->src[out->source_count - 1] == NULL) {
         return DYTI_FAIL(DYT_ERR_INVALID,
@@ -76,8 +75,8 @@ static bool is_same_base(const struct base *a, const struct base *b)
                 a->source_count == b->source_count;
 
     for (uint32_t s = 0; same && s < a->source_count; s++) {
-        same = a->src[s] == b->src[s] &&
-               a->src_geometry[s] == b->src_geometry[s];
+        same =
+            a->src[s] == b->src[s] && a->src_geometry[s] == b->src_geometry[s];
     }
     return same;
 }
@@ -331,9 +330,8 @@ static enum dyt_status find_blocks(struct builder *b)
 
 /* ---- atoms -------------------------------------------------------------- */
 
-static enum dyt_status our_set(struct builder *b,
-                               const struct dyti_patterns *p, uint32_t set,
-                               uint32_t *out_set)
+static enum dyt_status our_set(struct builder *b, const struct dyti_patterns *p,
+                               uint32_t set, uint32_t *out_set)
 {
     uint32_t which = 0, *known;
     enum dyt_status st = DYT_OK;
@@ -383,13 +381,13 @@ static enum dyt_status add_atom(struct dyti_atoms *atoms, uint32_t block,
     if (st != DYT_OK) {
         return st;
     }
-    atoms->atom[atoms->atom_count++] = (struct dyti_atom){.block = block,
-                                                          .src_set = src_set,
-                                                          .dst_set = dst_set,
-                                                          .ndim = box->ndim,
-                                                          .at =
-                                                              atoms->edge_count,
-                                                          .elements = elements};
+    atoms->atom[atoms->atom_count++] =
+        (struct dyti_atom){.block = block,
+                           .src_set = src_set,
+                           .dst_set = dst_set,
+                           .ndim = box->ndim,
+                           .at = atoms->edge_count,
+                           .elements = elements};
     for (uint32_t d = 0; d < box->ndim; d++) {
         atoms->edge[atoms->edge_count + d] = box->lo[d];
         atoms->edge[atoms->edge_count + box->ndim + d] = box->hi[d];
@@ -466,10 +464,9 @@ static enum dyt_status find_atoms(struct builder *b)
         atoms->block[k].atom_first = (uint32_t)atoms->atom_count;
         st = list_holders(b, base->src[g->source], atoms->block[k].src_pattern,
                           &b->src);
-        st = st != DYT_OK
-                 ? st
-                 : list_holders(b, base->dst, atoms->block[k].dst_pattern,
-                                &b->dst);
+        st = st != DYT_OK ? st
+                          : list_holders(b, base->dst,
+                                         atoms->block[k].dst_pattern, &b->dst);
         for (size_t i = 0; i < b->dst.count && st == DYT_OK; i++) {
             st = cross(b, k, &b->dst.held[i]);
         }
@@ -505,8 +502,8 @@ static enum dyt_status open(struct builder *b, const uint32_t *host)
         }
     }
     for (uint32_t i = 0; i < b->pattern_count; i++) {
-        size_t bytes = (b->patterns[i]->set_count + (size_t)1) *
-                       sizeof(*b->set_of[i]);
+        size_t bytes =
+            (b->patterns[i]->set_count + (size_t)1) * sizeof(*b->set_of[i]);
 
         b->set_of[i] = malloc(bytes);
         if (b->set_of[i] == NULL) {
@@ -525,9 +522,8 @@ enum dyt_status dyti_atoms_build(const struct dyti_plan_inputs *inputs,
                                  struct dyti_atoms *out_atoms)
 {
     struct dyti_atoms atoms = {.inputs = *inputs};
-    struct builder b = {.atoms = &atoms,
-                        .patterns = patterns,
-                        .pattern_count = pattern_count};
+    struct builder b = {
+        .atoms = &atoms, .patterns = patterns, .pattern_count = pattern_count};
     enum dyt_status st;
 
     if (pattern_count > DYTI_MAX_PATTERNS) {

@@ -14,8 +14,8 @@ struct finder {
      * in it and somebody outside wants them.  By the number of the set. */
     uint64_t *only_ranks, *only_hosts; /* [set_count] */
     uint64_t *host_in;                 /* [host_count] */
-    uint64_t *single;       /* of one rank, or one host, alone */
-    uint32_t *host_size;    /* [host_count] ranks */
+    uint64_t *single;                  /* of one rank, or one host, alone */
+    uint32_t *host_size;               /* [host_count] ranks */
     uint32_t *rank_mark, *host_mark, mark, marked_set;
     uint64_t cut[2];
 };

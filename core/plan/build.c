@@ -1,103 +1,11 @@
-/* Collects the transfers of all ranks, or of one, orders them and adds up. */
+/* Expands the compact plan for all ranks, or for one, orders and adds up. */
 #include "base/array.h"
 #include "base/hash.h"
 #include "plan/boxes.h"
-#include "plan/check.h"
-#include "plan/cover.h"
+#include "plan/expand.h"
 #include "plan/plan.h"
 
 #include <stdlib.h>
-
-struct builder {
-    struct dyti_cover cover;
-    struct dyti_transfer *transfer;
-    size_t transfer_count, transfer_cap;
-};
-
-/* Keep what the last cover found, if it concerns `rank` (-1: all). */
-static enum dyt_status keep_found(struct builder *b, int64_t rank)
-{
-    for (size_t i = 0; i < b->cover.found_count; i++) {
-        const struct dyti_transfer *t = &b->cover.found[i];
-        enum dyt_status st;
-
-        if (rank >= 0 && t->src_rank != rank && t->dst_rank != rank) {
-            continue;
-        }
-        st = DYTI_GROW(b->transfer, b->transfer_cap, b->transfer_count + 1);
-        if (st != DYT_OK) {
-            return st;
-        }
-        b->transfer[b->transfer_count++] = *t;
-    }
-    return DYT_OK;
-}
-
-/* All that rank r receives or keeps. */
-static enum dyt_status plan_destination(struct builder *b, uint32_t r)
-{
-    const struct dyti_plan_inputs *inputs = b->cover.inputs;
-    const struct dyti_view *view = &inputs->dst->view[r];
-
-    for (uint32_t w = 0; w < inputs->want_count; w++) {
-        enum dyti_kind kind = inputs->want[w].kind;
-
-        for (uint32_t i = view->kind_first[kind];
-             i < view->kind_first[kind + 1]; i++) {
-            enum dyt_status st = dyti_cover_shard(&b->cover, w, r, i);
-
-            st = st != DYT_OK ? st : keep_found(b, -1);
-            if (st != DYT_OK) {
-                return st;
-            }
-        }
-    }
-    return DYT_OK;
-}
-
-/* Whether rank r can be a source of the tensor for want w. */
-static bool can_send(const struct builder *b, uint32_t w, uint32_t r,
-                     uint32_t tensor)
-{
-    const struct dyti_plan_want *want = &b->cover.inputs->want[w];
-
-    for (uint32_t s = 0; s < want->source_count; s++) {
-        if (dyti_view_find(&want->source[s].layout->view[r],
-                           want->source[s].kind, tensor) != NULL) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* All that rank r sends to others: only tensors that it holds are looked at. */
-static enum dyt_status plan_source(struct builder *b, uint32_t r)
-{
-    const struct dyti_plan_inputs *inputs = b->cover.inputs;
-    enum dyt_status st = DYT_OK;
-
-    for (uint32_t w = 0; w < inputs->want_count && st == DYT_OK; w++) {
-        struct dyti_index dst = {0};
-
-        st = dyti_index_init(&dst, inputs->dst, inputs->want[w].kind);
-        for (uint32_t t = 0;
-             t < inputs->dst->model->tensor_count && st == DYT_OK; t++) {
-            if (dst.first[t] == dst.first[t + 1] || !can_send(b, w, r, t)) {
-                continue;
-            }
-            for (size_t i = dst.first[t]; i < dst.first[t + 1]; i++) {
-                if (st != DYT_OK || dst.entry[i].rank == r) {
-                    continue; /* plan_destination has those */
-                }
-                st = dyti_cover_shard(&b->cover, w, dst.entry[i].rank,
-                                      dst.entry[i].shard);
-                st = st != DYT_OK ? st : keep_found(b, r);
-            }
-        }
-        dyti_index_fini(&dst);
-    }
-    return st;
-}
 
 /* ---- order and sums ----------------------------------------------------- */
 
@@ -112,7 +20,9 @@ static int by_destination(const void *a, const void *b)
 
     ORDER(x->dst_rank, y->dst_rank)
     ORDER(x->src_rank, y->src_rank)
+    ORDER(x->wave, y->wave)
     ORDER(x->dst_shard, y->dst_shard) /* by kind, tensor, offset */
+    ORDER(x->src_shard, y->src_shard)
     for (uint32_t d = 0; d < x->box.ndim; d++) {
         ORDER(x->box.lo[d], y->box.lo[d])
     }
@@ -124,7 +34,7 @@ static uint64_t hash_transfer(uint64_t state, const struct dyti_transfer *t)
     const uint64_t field[] = {t->tensor,    t->src_rank,  t->dst_rank,
                               t->src_shard, t->dst_shard, t->src_slot,
                               t->dst_slot,  t->src_kind,  t->dst_kind,
-                              t->src_dtype, t->dst_dtype};
+                              t->src_dtype, t->dst_dtype, t->wave};
 
     for (size_t i = 0; i < sizeof(field) / sizeof(field[0]); i++) {
         state = dyti_fingerprint_u64(state, field[i]);
@@ -201,63 +111,87 @@ static enum dyt_status add_up(struct dyti_plan *plan)
     return DYT_OK;
 }
 
-static enum dyt_status finish(struct builder *b,
-                              const struct dyti_plan_inputs *inputs,
-                              int64_t rank, struct dyti_plan **out_plan)
+/* Atoms end where the holders change: what goes from one shard to one other all
+ * the same is one transfer again where it is a box. */
+static size_t join(struct dyti_transfer *t, size_t count)
 {
-    struct dyti_plan *plan = calloc(1, sizeof(*plan));
+    size_t kept = 0, first = 0; /* of the same pair of shards */
+
+    for (size_t i = 0; i < count; i++) {
+        size_t at;
+
+        if (kept == 0 || t[first].dst_rank != t[i].dst_rank ||
+            t[first].src_rank != t[i].src_rank || t[first].wave != t[i].wave ||
+            t[first].dst_shard != t[i].dst_shard ||
+            t[first].src_shard != t[i].src_shard) {
+            first = kept;
+        }
+        for (at = kept; at-- > first;) {
+            if (dyti_boxes_join(&t[at].box, &t[i].box)) {
+                break;
+            }
+        }
+        if (at + 1 == first) { /* joined with none */
+            t[kept++] = t[i];
+        }
+    }
+    return kept;
+}
+
+/* Takes over *transfer on success. */
+static enum dyt_status finish(const struct dyti_plan_inputs *inputs,
+                              int64_t rank, struct dyti_transfer **transfer,
+                              size_t count, struct dyti_plan **out_plan)
+{
+    struct dyti_plan *plan;
     enum dyt_status st;
 
+    if (count > UINT32_MAX) {
+        return DYTI_FAIL(DYT_ERR_OVERFLOW, "%zu transfers in a plan", count);
+    }
+    plan = calloc(1, sizeof(*plan));
     if (plan == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "a plan");
     }
-    if (b->transfer_count > UINT32_MAX) {
-        st = DYTI_FAIL(DYT_ERR_OVERFLOW, "%zu transfers in a plan",
-                       b->transfer_count);
-        goto out;
-    }
-    if (b->transfer_count > 1) {
-        qsort(b->transfer, b->transfer_count, sizeof(*b->transfer),
-              by_destination);
+    if (count > 1) {
+        qsort(*transfer, count, sizeof(**transfer), by_destination);
+        count = join(*transfer, count);
     }
     plan->inputs = *inputs;
     plan->world_size = inputs->dst->desc.world_size;
     plan->rank = rank;
-    plan->transfer = b->transfer;
-    plan->transfer_count = (uint32_t)b->transfer_count;
-    b->transfer = NULL;
+    plan->transfer = *transfer;
+    plan->transfer_count = (uint32_t)count;
+    *transfer = NULL;
     plan->fingerprint = dyti_plan_fingerprint(inputs);
     st = add_up(plan);
-    if (st == DYT_OK) {
-        *out_plan = plan;
-        plan = NULL;
+    if (st != DYT_OK) {
+        dyti_plan_destroy(plan);
+        return st;
     }
-out:
-    dyti_plan_destroy(plan);
-    return st;
+    *out_plan = plan;
+    return DYT_OK;
 }
 
 static enum dyt_status build(const struct dyti_plan_inputs *inputs,
                              int64_t rank, struct dyti_plan **out_plan)
 {
-    struct builder b = {0};
-    enum dyt_status st = dyti_plan_check_inputs(inputs);
+    const struct dyti_traffic_options options = {
+        .fan_out = inputs->fan_out,
+        .one_rank = rank >= 0,
+        .rank = rank >= 0 ? (uint32_t)rank : 0};
+    struct dyti_traffic *traffic = NULL;
+    struct dyti_transfer *transfer = NULL;
+    size_t count = 0;
+    enum dyt_status st = dyti_traffic_build(inputs, &options, &traffic);
 
-    st = st != DYT_OK ? st : dyti_cover_init(&b.cover, inputs);
-    if (st == DYT_OK && rank >= 0) {
-        st = plan_destination(&b, (uint32_t)rank);
-        st = st != DYT_OK ? st : plan_source(&b, (uint32_t)rank);
-    }
-    for (uint32_t r = 0;
-         st == DYT_OK && rank < 0 && r < inputs->dst->desc.world_size; r++) {
-        st = plan_destination(&b, r);
-    }
-    st = st != DYT_OK ? st : finish(&b, inputs, rank, out_plan);
+    st = st != DYT_OK ? st : dyti_expand(traffic, rank, &transfer, &count);
+    st = st != DYT_OK ? st : finish(inputs, rank, &transfer, count, out_plan);
     if (st != DYT_OK) {
         DYTI_NOTE("planning the switch to phase %s", inputs->dst->desc.phase);
     }
-    dyti_cover_fini(&b.cover);
-    free(b.transfer);
+    dyti_traffic_destroy(traffic);
+    free(transfer);
     return st;
 }
 
@@ -293,10 +227,13 @@ void dyti_plan_destroy(struct dyti_plan *plan)
 const struct dyti_shard *dyti_plan_src(const struct dyti_plan *plan,
                                        const struct dyti_transfer *transfer)
 {
-    const struct dyti_plan_source *source =
-        &plan->inputs.want[transfer->want].source[transfer->source];
+    const struct dyti_plan_inputs *in = &plan->inputs;
+    const struct dyti_layout *layout =
+        transfer->source == DYTI_PLAN_SIBLING
+            ? in->dst
+            : in->want[transfer->want].source[transfer->source].layout;
 
-    return &source->layout->view[transfer->src_rank].shard[transfer->src_shard];
+    return &layout->view[transfer->src_rank].shard[transfer->src_shard];
 }
 
 const struct dyti_shard *dyti_plan_dst(const struct dyti_plan *plan,

@@ -75,10 +75,10 @@ static void connect(struct dyti_flow_net *net, size_t *fill, uint32_t a,
 {
     size_t x = fill[a]++, y = fill[b]++;
 
-    net->edge[x] = (struct dyti_flow_edge){
-        .to = b, .back = (uint32_t)(y - net->first[b])};
-    net->edge[y] = (struct dyti_flow_edge){
-        .to = a, .back = (uint32_t)(x - net->first[a])};
+    net->edge[x] =
+        (struct dyti_flow_edge){.to = b, .back = (uint32_t)(y - net->first[b])};
+    net->edge[y] =
+        (struct dyti_flow_edge){.to = a, .back = (uint32_t)(x - net->first[a])};
 }
 
 /* Visit every pair of connected nodes, twice: to count, then to fill.  Edges of
@@ -226,8 +226,7 @@ static uint64_t give(struct solver *s, uint32_t k, uint32_t i, uint64_t x)
 static uint64_t give_rest(struct solver *s, uint32_t k)
 {
     const struct dyti_choose_key *key = &s->c->key[k];
-    struct dyti_flow_edge *in =
-        reverse(s, &s->net.edge[s->net.first[k + 1]]);
+    struct dyti_flow_edge *in = reverse(s, &s->net.edge[s->net.first[k + 1]]);
     uint64_t given = 0;
 
     for (int pass = 0; pass < 3 && in->left > 0; pass++) {
@@ -333,11 +332,10 @@ static uint64_t first_load(const struct solver *s)
         load = s->fixed[r] > load ? s->fixed[r] : load;
     }
     for (uint32_t h = 0; c->host_unit != NULL && h < c->host_count; h++) {
-        uint64_t least =
-            c->host_unit[h] == 0
-                ? 0
-                : ceil_scale(s->host_fixed[h], DYTI_CHOOSE_UNIT,
-                             c->host_unit[h]);
+        uint64_t least = c->host_unit[h] == 0
+                             ? 0
+                             : ceil_scale(s->host_fixed[h], DYTI_CHOOSE_UNIT,
+                                          c->host_unit[h]);
 
         load = least > load ? least : load;
     }

@@ -49,8 +49,8 @@ enum dyt_status dyti_choose(struct dyti_choose *choose);
 
 struct dyti_flow_edge {
     uint32_t to;
-    uint32_t back;  /* its reverse, in the edges of `to` */
-    uint64_t left;  /* capacity that is free */
+    uint32_t back; /* its reverse, in the edges of `to` */
+    uint64_t left; /* capacity that is free */
 };
 
 /* Nodes 0 … node_count - 1; edges of node v: [first[v], first[v + 1]). */

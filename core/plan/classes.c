@@ -31,8 +31,8 @@ static enum dyt_status grow_table(struct dyti_atoms *atoms, struct table *table)
     }
     for (size_t c = 0; c < atoms->class_count; c++) {
         const struct dyti_class *k = &atoms->class[c];
-        size_t at = (size_t)hash_of(k->group, k->src_set, k->dst_set) &
-                    (count - 1);
+        size_t at =
+            (size_t)hash_of(k->group, k->src_set, k->dst_set) & (count - 1);
 
         while (slot[at] != 0) {
             at = (at + 1) & (count - 1);
@@ -77,7 +77,8 @@ static enum dyt_status class_of(struct dyti_atoms *atoms, struct table *table,
 }
 
 /* Atoms by class, in their order; the places in each stream. */
-static void put_in_order(struct dyti_atoms *atoms, const uint32_t *class_of_atom)
+static void put_in_order(struct dyti_atoms *atoms,
+                         const uint32_t *class_of_atom)
 {
     uint32_t at = 0;
 
@@ -90,10 +91,8 @@ static void put_in_order(struct dyti_atoms *atoms, const uint32_t *class_of_atom
         struct dyti_class *c = &atoms->class[class_of_atom[a]];
         uint32_t tensors = dyti_atom_tensors(atoms, (uint32_t)a);
 
-        atoms->order[c->first + c->count++] =
-            (struct dyti_class_atom){.atom = (uint32_t)a,
-                                     .element = c->elements,
-                                     .box = c->boxes};
+        atoms->order[c->first + c->count++] = (struct dyti_class_atom){
+            .atom = (uint32_t)a, .element = c->elements, .box = c->boxes};
         c->elements += atoms->atom[a].elements * tensors;
         c->boxes += tensors;
     }
@@ -108,8 +107,8 @@ enum dyt_status dyti_classes_build(struct dyti_atoms *atoms)
 
     atoms->order = calloc(atoms->atom_count + 1, sizeof(*atoms->order));
     if (class_of_atom == NULL || atoms->order == NULL) {
-        st = DYTI_FAIL(DYT_ERR_NOMEM, "classes of %zu atoms",
-                       atoms->atom_count);
+        st =
+            DYTI_FAIL(DYT_ERR_NOMEM, "classes of %zu atoms", atoms->atom_count);
     }
     for (size_t a = 0; a < atoms->atom_count && st == DYT_OK; a++) {
         st = class_of(atoms, &table, &atoms->atom[a], &class_of_atom[a]);

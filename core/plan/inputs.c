@@ -28,6 +28,31 @@ static void add_want(struct dyti_plan_inputs *inputs, enum dyti_kind kind,
     want->source_count = 1;
 }
 
+/* A further source of the last want, for tensors that the first has not. */
+static void add_source(struct dyti_plan_inputs *inputs,
+                       const struct dyti_layout *layout,
+                       enum dyti_arena_slot slot, enum dyti_kind source)
+{
+    struct dyti_plan_want *want = &inputs->want[inputs->want_count - 1];
+
+    want->source[want->source_count++] =
+        (struct dyti_plan_source){layout, slot, source};
+}
+
+/* Tensors that no optimizer updates (a router's bias) have no master. */
+static bool has_param_only(const struct dyti_model *model)
+{
+    for (uint32_t t = 0; t < model->tensor_count; t++) {
+        uint32_t kinds = model->tensor[t].kinds;
+
+        if ((kinds >> DYTI_PARAM & 1u) != 0 &&
+            (kinds >> DYTI_MASTER & 1u) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static enum dyt_status want_param(const struct dyti_layout *src,
                                   enum dyti_arena_slot src_slot,
                                   struct dyti_plan_inputs *inputs)
@@ -38,6 +63,9 @@ static enum dyt_status want_param(const struct dyti_layout *src,
 
     if (holds(src, DYTI_MASTER)) {
         add_want(inputs, DYTI_PARAM, src, src_slot, DYTI_MASTER);
+        if (holds(src, DYTI_PARAM) && has_param_only(src->model)) {
+            add_source(inputs, src, src_slot, DYTI_PARAM);
+        }
     } else if (holds(src, DYTI_PARAM) && is_as_wide(have, need)) {
         add_want(inputs, DYTI_PARAM, src, src_slot, DYTI_PARAM);
     } else if (src->desc.residency[DYTI_MASTER] == DYTI_PARKED &&
@@ -107,6 +135,7 @@ uint64_t dyti_plan_fingerprint(const struct dyti_plan_inputs *inputs)
     state = dyti_fingerprint_u64(state, DYTI_PLAN_VERSION);
     state = dyti_fingerprint_u64(state, inputs->dst->fingerprint);
     state = dyti_fingerprint_u64(state, inputs->dst_slot);
+    state = dyti_fingerprint_u64(state, inputs->fan_out);
     for (uint32_t w = 0; w < inputs->want_count; w++) {
         const struct dyti_plan_want *want = &inputs->want[w];
 
@@ -164,7 +193,9 @@ static enum dyt_status check_source(const struct dyti_plan_inputs *inputs,
             dyti_kind_name(want->kind));
     }
     have = source->layout->desc.dtype[source->kind];
-    if (!is_as_wide(have, need)) {
+    /* Those that come after the first serve tensors with a dtype of their own.
+     */
+    if (source == &want->source[0] && !is_as_wide(have, need)) {
         return DYTI_FAIL(DYT_ERR_INVALID,
                          "%s as %s cannot be the source of %s as %s: it is "
                          "narrower",

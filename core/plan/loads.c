@@ -30,13 +30,11 @@ void dyti_loads_fini(struct dyti_loads *loads)
 void dyti_loads_add(struct dyti_loads *loads, const struct dyti_stretch *s)
 {
     const struct dyti_atoms *atoms = loads->atoms;
-    const struct dyti_group *g =
-        &atoms->group[atoms->class[s->class].group];
+    const struct dyti_group *g = &atoms->group[atoms->class[s->class].group];
     uint64_t elements = s->hi - s->lo, bytes = elements * g->write_all;
 
     loads->rank[s->dst].memory += bytes;
-    loads->rank[s->src].memory +=
-        s->wave == 0 ? elements * g->read_all : bytes;
+    loads->rank[s->src].memory += s->wave == 0 ? elements * g->read_all : bytes;
     loads->rank[s->dst].in[s->link] += bytes;
     loads->rank[s->src].out[s->link] += bytes;
     if (s->link == DYTI_LINK_NIC) {
@@ -96,19 +94,17 @@ double dyti_loads_seconds(const struct dyti_loads *loads)
             const struct dyti_rank_load *l = &loads->rank[r];
 
             if (c->link[k].bytes_per_s > 0) {
-                most = larger(most,
-                              (double)l->in[k] / c->link[k].bytes_per_s);
-                most = larger(most,
-                              (double)l->out[k] / c->link[k].bytes_per_s);
+                most = larger(most, (double)l->in[k] / c->link[k].bytes_per_s);
+                most = larger(most, (double)l->out[k] / c->link[k].bytes_per_s);
             }
         }
     }
     for (uint32_t h = 0;
          c->host_nic_bytes_per_s > 0 && h < loads->atoms->host_count; h++) {
-        most = larger(most,
-                      (double)loads->host_in[h] / c->host_nic_bytes_per_s);
-        most = larger(most,
-                      (double)loads->host_out[h] / c->host_nic_bytes_per_s);
+        most =
+            larger(most, (double)loads->host_in[h] / c->host_nic_bytes_per_s);
+        most =
+            larger(most, (double)loads->host_out[h] / c->host_nic_bytes_per_s);
     }
     for (int k = 0; c->core_bytes_per_s > 0 && k < 2; k++) {
         most = larger(most, (double)loads->cut[k] / c->core_bytes_per_s);

@@ -4,15 +4,16 @@
  *
  * Terms
  *   want      a kind of the destination layout that has to be filled
- *   source    a (layout, kind) that holds the same values: several sources of
- *             one want are equally good, and each element is taken from one
+ *   source    a (layout, kind) that holds the same values.  Of several of one
+ *             want a tensor takes the first that has it: what has no master
+ *             comes from param
  *   transfer  a box with its source and its destination; equal ranks = keep
  *   slot      enum dyti_arena_slot: which layout's region in a rank's segment
  *
- * Source choice: same rank first; then the order of the want's sources; then
- * replicas in turn, by tensor and destination rank, so that all of them send.
- * The choice for one destination shard depends on nothing else, so a rank can
- * plan its own part alone.
+ * Source choice: same rank first; then a replica on the same host; then spread
+ * over all replicas so that the busiest link carries the least: traffic.h, of
+ * which a plan is the expansion.  It depends on nothing but the inputs, so a
+ * rank can plan its own part alone.
  */
 #ifndef DYTI_PLAN_PLAN_H
 #define DYTI_PLAN_PLAN_H
@@ -22,7 +23,7 @@
 
 #define DYTI_PLAN_MAX_SOURCES 2u
 #define DYTI_PLAN_SIBLING     UINT8_MAX /* transfer.source of wave 1 */
-#define DYTI_PLAN_VERSION     1u        /* counts in the fingerprint */
+#define DYTI_PLAN_VERSION     2u        /* counts in the fingerprint */
 
 /* All kinds but the gradient: between two updates it holds nothing. */
 #define DYTI_PLAN_KINDS_STATE ((1u << DYTI_KIND_COUNT) - 1u - (1u << DYTI_GRAD))
@@ -45,6 +46,8 @@ struct dyti_plan_inputs {
     enum dyti_arena_slot dst_slot;
     struct dyti_plan_want want[DYTI_KIND_COUNT];
     uint32_t want_count;
+    bool fan_out; /* one copy enters a host, wave 1 spreads it: for schedules
+                     that let wave 1 wait for wave 0 */
 };
 
 /* A box that goes from a shard to a shard.  Plain value. */
@@ -85,7 +88,7 @@ struct dyti_plan {
     int64_t rank; /* -1: the whole plan; else only what this rank sends, keeps
                      and receives, and `total` is right for this rank only */
     struct dyti_transfer *transfer; /* [transfer_count], by dst_rank, src_rank,
-                                       dst_kind, dst_shard, box */
+                                       wave, dst_shard, src_shard, box */
     uint32_t transfer_count;
     struct dyti_plan_pair *pair; /* [pair_count], by dst_rank, src_rank; only
                                     pairs that share something */
@@ -120,7 +123,8 @@ uint64_t dyti_plan_fingerprint(const struct dyti_plan_inputs *inputs);
 
 /**
  * Plan all ranks / what one rank sends, keeps and receives.  Pure.  The
- * layouts must outlive the plan.  Cost: O(shards + answer).
+ * layouts, which have views, must outlive the plan.  Cost: patterns, then the
+ * answer.
  *
  * @return DYT_ERR_LAYOUT   part of a destination shard has no source: the text
  *                          names tensor, rank and "x of y elements"

@@ -14,8 +14,7 @@ static enum dyt_status append(struct dyti_held_list *list,
     enum dyt_status st = DYTI_GROW(list->held, list->cap, list->count + 1);
 
     if (st == DYT_OK) {
-        list->held[list->count++] =
-            (struct dyti_held){.box = *box, .set = set};
+        list->held[list->count++] = (struct dyti_held){.box = *box, .set = set};
     }
     return st;
 }
@@ -158,8 +157,7 @@ static void join(struct dyti_held_list *list)
     }
 }
 
-enum dyt_status dyti_refine(struct dyti_sets *sets,
-                            struct dyti_held_list *list)
+enum dyt_status dyti_refine(struct dyti_sets *sets, struct dyti_held_list *list)
 {
     struct dyti_held_list out = {0};
     enum dyt_status st = DYT_OK;

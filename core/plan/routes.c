@@ -1,4 +1,6 @@
 /* One rank's own list, and its way back to single transfers. */
+#include "plan/routes.h"
+
 #include "base/array.h"
 #include "plan/traffic.h"
 #include "plan/traffic_detail.h"
@@ -101,32 +103,44 @@ static int by_route(const void *a, const void *b)
     return (x->lo > y->lo) - (x->lo < y->lo);
 }
 
-enum dyt_status dyti_traffic_routes(const struct dyti_traffic *traffic,
-                                    uint32_t rank,
-                                    struct dyti_routes *out_routes)
+enum dyt_status dyti_routes_list(const struct dyti_traffic *traffic,
+                                 int64_t rank, struct dyti_routes *out_routes)
 {
     struct dyti_traffic_detail *detail = traffic->detail;
-    const struct dyti_atoms *atoms = &detail->atoms;
     struct dyti_routes routes = {0};
     struct lister l = {.t = traffic, .out = &routes};
     enum dyt_status st = DYT_OK;
 
-    if (rank >= traffic->world_size) {
-        return DYTI_FAIL(DYT_ERR_INVALID, "rank %u of a world of %u", rank,
-                         traffic->world_size);
-    }
-    for (uint32_t c = 0; c < atoms->class_count && st == DYT_OK; c++) {
+    for (uint32_t c = 0; c < detail->atoms.class_count && st == DYT_OK; c++) {
         st = dyti_tapes_visit(&detail->tapes, c, rank, add_stretch, &l);
     }
     if (st != DYT_OK) {
         dyti_routes_fini(&routes);
         return st;
     }
-    if (routes.count > 1) {
-        qsort(routes.route, routes.count, sizeof(*routes.route), by_route);
-    }
     *out_routes = routes;
     return DYT_OK;
+}
+
+enum dyt_status dyti_traffic_routes(const struct dyti_traffic *traffic,
+                                    uint32_t rank,
+                                    struct dyti_routes *out_routes)
+{
+    struct dyti_routes routes = {0};
+    enum dyt_status st;
+
+    if (rank >= traffic->world_size) {
+        return DYTI_FAIL(DYT_ERR_INVALID, "rank %u of a world of %u", rank,
+                         traffic->world_size);
+    }
+    st = dyti_routes_list(traffic, rank, &routes);
+    if (st == DYT_OK && routes.count > 1) {
+        qsort(routes.route, routes.count, sizeof(*routes.route), by_route);
+    }
+    if (st == DYT_OK) {
+        *out_routes = routes;
+    }
+    return st;
 }
 
 void dyti_routes_fini(struct dyti_routes *routes)

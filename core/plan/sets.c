@@ -48,7 +48,8 @@ static void sift(const struct dyti_sets *sets, uint32_t *rank, uint32_t at,
         if (child >= count) {
             return;
         }
-        if (child + 1 < count && is_before(sets, rank[child], rank[child + 1])) {
+        if (child + 1 < count &&
+            is_before(sets, rank[child], rank[child + 1])) {
             child++;
         }
         if (!is_before(sets, rank[at], rank[child])) {
@@ -219,9 +220,8 @@ enum dyt_status dyti_sets_split(struct dyti_sets *sets, uint32_t set)
     }
     sets->set[set].run_first = run_first;
     sets->set[set].run_count = (uint32_t)(sets->run_count - run_first);
-    for (uint32_t r = 0; sets->set[set].run_count > 1 &&
-                         r < sets->set[set].run_count;
-         r++) {
+    for (uint32_t r = 0;
+         sets->set[set].run_count > 1 && r < sets->set[set].run_count; r++) {
         struct dyti_host_run run = sets->run[run_first + r];
         uint32_t part;
         enum dyt_status st;

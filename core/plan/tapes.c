@@ -77,8 +77,8 @@ static enum dyt_status place_class(struct dyti_tapes *t, uint32_t at)
     mark_sources(t, c->src_set);
     for (uint32_t r = 0; r < d->run_count; r++) {
         const struct dyti_host_run *run = &sets->run[d->run_first + r];
-        uint64_t *cell = t->cells ? &t->cell_at[t->cell_first[at] + r]
-                                  : &ignored;
+        uint64_t *cell =
+            t->cells ? &t->cell_at[t->cell_first[at] + r] : &ignored;
         enum dyt_status st = DYT_OK;
 
         if (t->host_mark[run->host] == t->mark) {
@@ -86,8 +86,8 @@ static enum dyt_status place_class(struct dyti_tapes *t, uint32_t at)
 
             if (wanting > 0 && t->cells) {
                 st = put(&t->deck[DYTI_TAPE_NEAR],
-                         sets->run[t->host_run[run->host]].set,
-                         bytes * wanting, cell);
+                         sets->run[t->host_run[run->host]].set, bytes * wanting,
+                         cell);
             }
         } else if (t->fan_out) {
             remote++;
@@ -197,8 +197,7 @@ enum dyt_status dyti_tapes_build(const struct dyti_atoms *atoms, bool fan_out,
         st = place_class(&t, c);
     }
     for (int use = 0; use < DYTI_TAPE_USES && !naive && st == DYT_OK; use++) {
-        st = choose(&t, &t.deck[use],
-                    use == DYTI_TAPE_OUT ? host_unit : NULL);
+        st = choose(&t, &t.deck[use], use == DYTI_TAPE_OUT ? host_unit : NULL);
     }
     if (st != DYT_OK) {
         dyti_tapes_fini(&t);
@@ -319,8 +318,7 @@ struct cuts {
 };
 
 static void find_cuts(const struct visit *v, enum dyti_tape_use use,
-                      uint32_t set, uint64_t at, bool on_tape,
-                      struct cuts *out)
+                      uint32_t set, uint64_t at, bool on_tape, struct cuts *out)
 {
     const struct dyti_tape_deck *deck = &v->t->deck[use];
 
@@ -367,13 +365,13 @@ static uint32_t piece_at(const struct visit *v, const struct cuts *cuts,
     for (;; a++) { /* a border that was moved back may lie before lo */
         uint64_t edge = cuts->edge[a + 1];
 
-        *out_hi = a + 1 >= cuts->count || edge >= cuts->at + c->elements * v->unit
-                      ? c->elements
-                  : edge <= cuts->at
-                      ? 0
-                      : dyti_class_snap(v->t->atoms, c,
-                                        (edge - cuts->at + v->unit / 2) /
-                                            v->unit);
+        *out_hi =
+            a + 1 >= cuts->count || edge >= cuts->at + c->elements * v->unit
+                ? c->elements
+            : edge <= cuts->at
+                ? 0
+                : dyti_class_snap(v->t->atoms, c,
+                                  (edge - cuts->at + v->unit / 2) / v->unit);
         if (*out_hi > lo) {
             return cuts->rank[a];
         }
@@ -524,7 +522,7 @@ enum dyt_status dyti_tapes_visit(struct dyti_tapes *t, uint32_t class,
 
         if (!sends && run->host != t->atoms->host[rank]) {
             out_at += t->host_mark[run->host] == t->mark ? 0
-                      : t->fan_out ? c->elements * v.unit
+                      : t->fan_out                       ? c->elements * v.unit
                                    : c->elements * v.unit * run->count;
         } else if (t->host_mark[run->host] == t->mark) {
             st = visit_near(&v, run, ranks, at);

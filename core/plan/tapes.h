@@ -48,9 +48,9 @@ struct dyti_tapes {
     bool fan_out, naive;
     bool cells; /* positions of (class, host) are known */
     struct dyti_tape_deck deck[DYTI_TAPE_USES];
-    uint64_t *out_at;  /* [class_count] where a class begins on its out tape */
+    uint64_t *out_at;   /* [class_count] where a class begins on its out tape */
     size_t *cell_first; /* [class_count + 1] */
-    uint64_t *cell_at; /* by class and run of D: on the near or the in tape */
+    uint64_t *cell_at;  /* by class and run of D: on the near or the in tape */
     /* Marks of the class being visited. */
     uint32_t *rank_mark, *host_mark; /* = mark: in S */
     uint32_t *host_run;              /* run of S on a host, if marked */

@@ -40,10 +40,9 @@ enum dyt_status dyti_traffic_cluster(const struct dyti_plan_inputs *inputs,
         c = *options->cluster;
         host = c.host;
         if (c.rank_count != world) {
-            return DYTI_FAIL(DYT_ERR_INVALID,
-                             "cluster %s has %u ranks, the layouts have %u",
-                             c.name == NULL ? "?" : c.name, c.rank_count,
-                             world);
+            return DYTI_FAIL(
+                DYT_ERR_INVALID, "cluster %s has %u ranks, the layouts have %u",
+                c.name == NULL ? "?" : c.name, c.rank_count, world);
         }
     } else {
         c.link[DYTI_LINK_SELF].bytes_per_s = MEMORY_BYTES_PER_S;
@@ -301,8 +300,8 @@ static void add_sums(struct adder *a)
 
             for (uint32_t w = 0; w < WAVES; w++) {
                 for (int link = 0; link < DYTI_LINK_CLASS_COUNT; link++) {
-                    size_t at = (g * WAVES + w) * DYTI_LINK_CLASS_COUNT +
-                                (size_t)link;
+                    size_t at =
+                        (g * WAVES + w) * DYTI_LINK_CLASS_COUNT + (size_t)link;
                     struct dyti_traffic_sum *sum = &a->t->sum[kind][link];
 
                     sum->transfers += a->boxes[at];
@@ -399,8 +398,7 @@ static enum dyt_status choose(struct dyti_traffic *t,
                           : seconds_of(t, atoms, cluster, tapes, &t->load_s);
     }
 out:
-    t->spread_in_turn =
-        !tapes->cells || tapes->deck[DYTI_TAPE_OUT].in_turn;
+    t->spread_in_turn = !tapes->cells || tapes->deck[DYTI_TAPE_OUT].in_turn;
     dyti_tapes_fini(&naive);
     free(unit);
     return st;

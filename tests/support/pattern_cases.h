@@ -3,8 +3,8 @@
 #ifndef DYT_PATTERN_CASES_H
 #define DYT_PATTERN_CASES_H
 
-#include "layout_cases.h"
 #include "layout/pattern.h"
+#include "layout_cases.h"
 
 struct dyt_case_held {
     struct dyt_box box;
@@ -63,8 +63,8 @@ static inline void dyt_case_pattern(const struct dyti_layout *layout,
                 p->set_first =
                     realloc(p->set_first, *set_cap * sizeof(uint32_t));
             }
-            p->holder = realloc(p->holder,
-                                (p->holder_count + 1) * sizeof(*p->holder));
+            p->holder =
+                realloc(p->holder, (p->holder_count + 1) * sizeof(*p->holder));
             p->holder[p->holder_count++] =
                 (struct dyti_holder){held[i].box, p->set_count++};
         }
@@ -100,8 +100,7 @@ static inline struct dyti_patterns *dyt_case_patterns(
             p->pattern_of[(size_t)k * tensors + t] =
                 p->pattern_count > next ? next : DYTI_NO_PATTERN;
         }
-        p->geometry_of[k] =
-            p->pattern_count > before ? k : DYTI_NO_GEOMETRY;
+        p->geometry_of[k] = p->pattern_count > before ? k : DYTI_NO_GEOMETRY;
     }
     return p;
 }

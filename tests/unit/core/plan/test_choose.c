@@ -108,8 +108,7 @@ static void the_load_is_the_least(void **state)
         for (uint32_t r = 0; r < f.c.world_size; r++) {
             assert_true(load[r] <= f.c.load);
         }
-        for (uint32_t h = 0; f.c.host_unit != NULL && h < f.c.host_count;
-             h++) {
+        for (uint32_t h = 0; f.c.host_unit != NULL && h < f.c.host_count; h++) {
             assert_true((double)host[h] <= (double)f.c.load *
                                                (double)f.unit[h] /
                                                DYTI_CHOOSE_UNIT);
@@ -149,9 +148,9 @@ static void equals_serve_equal_parts(void **state)
 static void who_alone_can_serve_is_spared_the_rest(void **state)
 {
     static const uint32_t one[] = {1}, three[] = {0, 1, 2}, host[3] = {0};
-    struct dyti_choose_key key[] = {{.demand = 900, .rank = one, .count = 1},
-                                    {.demand = 1200, .rank = three,
-                                     .count = 3}};
+    struct dyti_choose_key key[] = {
+        {.demand = 900, .rank = one, .count = 1},
+        {.demand = 1200, .rank = three, .count = 3}};
     struct dyti_choose c = {.key = key,
                             .key_count = 2,
                             .world_size = 3,
