@@ -1,13 +1,13 @@
 /* What no plan can avoid, term by term: docs/bounds.md derives each. */
 #include "plan/bounds.h"
 
-#include "plan/atoms.h"
+#include "plan/common.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 struct finder {
-    const struct dyti_atoms *atoms;
+    const struct dyti_common *atoms;
     struct dyti_bounds *out;
     uint64_t *rank_in, *memory; /* [world_size] */
     /* Bytes that must leave a set of ranks, or of hosts: all their holders are
@@ -65,7 +65,7 @@ static void add_cut(struct finder *f, const struct dyti_rank_set *s,
     }
 }
 
-static void add_class(struct finder *f, const struct dyti_class *c)
+static void add_class(struct finder *f, const struct dyti_common_class *c)
 {
     const struct dyti_sets *sets = &f->atoms->sets;
     const struct dyti_rank_set *s = &sets->set[c->src_set];
@@ -201,7 +201,7 @@ static void find_in(struct finder *f)
     take(f, DYTI_TERM_CUT, f->cut[1], 1);
 }
 
-static void set_speeds(const struct dyti_atoms *atoms,
+static void set_speeds(const struct dyti_common *atoms,
                        const struct dyti_cluster *c, const uint32_t *host_size,
                        struct dyti_bounds *out)
 {
@@ -253,7 +253,7 @@ static enum dyt_status open(struct finder *f)
     return DYT_OK;
 }
 
-enum dyt_status dyti_bounds_find(const struct dyti_atoms *atoms,
+enum dyt_status dyti_bounds_find(const struct dyti_common *atoms,
                                  const struct dyti_cluster *cluster,
                                  struct dyti_bounds *out_bounds)
 {

@@ -1,6 +1,6 @@
 /* What must cross each kind of link whatever a plan does, from the two layouts
  * alone, and what this plan makes cross it: docs/bounds.md has the derivation.
- * in: atoms of the layouts (atoms.h), a cluster   out: traffic.h, explain/
+ * in: atoms of the layouts (common.h), a cluster   out: traffic.h, explain/
  *
  * All bytes are in the destination's dtypes, which is what crosses a wire. */
 #ifndef DYTI_PLAN_BOUNDS_H
@@ -38,8 +38,8 @@ struct dyti_bounds {
 /* The bounds of a switch: from its atoms alone, which two layouts make; and
  * the cluster.  Speeds, bound_bytes, bound_at, bound_s, bound_by are filled in,
  * the rest is 0. */
-struct dyti_atoms;
-enum dyt_status dyti_bounds_find(const struct dyti_atoms *atoms,
+struct dyti_common;
+enum dyt_status dyti_bounds_find(const struct dyti_common *atoms,
                                  const struct dyti_cluster *cluster,
                                  struct dyti_bounds *out_bounds);
 

@@ -1,5 +1,5 @@
 /* Groups atoms by who holds them: one class, one decision. */
-#include "plan/atoms.h"
+#include "plan/common.h"
 
 #include "base/array.h"
 #include "base/hash.h"
@@ -17,7 +17,8 @@ static uint64_t hash_of(uint32_t group, uint32_t src, uint32_t dst)
                       dyti_mix64((uint64_t)group + 1));
 }
 
-static enum dyt_status grow_table(struct dyti_atoms *atoms, struct table *table)
+static enum dyt_status grow_table(struct dyti_common *atoms,
+                                  struct table *table)
 {
     size_t count = table->count == 0 ? 1024 : table->count * 2;
     uint32_t *slot;
@@ -30,7 +31,7 @@ static enum dyt_status grow_table(struct dyti_atoms *atoms, struct table *table)
         return DYTI_FAIL(DYT_ERR_NOMEM, "a table of %zu classes", count);
     }
     for (size_t c = 0; c < atoms->class_count; c++) {
-        const struct dyti_class *k = &atoms->class[c];
+        const struct dyti_common_class *k = &atoms->class[c];
         size_t at =
             (size_t)hash_of(k->group, k->src_set, k->dst_set) & (count - 1);
 
@@ -45,8 +46,9 @@ static enum dyt_status grow_table(struct dyti_atoms *atoms, struct table *table)
     return DYT_OK;
 }
 
-static enum dyt_status class_of(struct dyti_atoms *atoms, struct table *table,
-                                const struct dyti_atom *a, uint32_t *out_class)
+static enum dyt_status class_of(struct dyti_common *atoms, struct table *table,
+                                const struct dyti_common_atom *a,
+                                uint32_t *out_class)
 {
     uint32_t group = atoms->block[a->block].group;
     enum dyt_status st = grow_table(atoms, table);
@@ -57,7 +59,7 @@ static enum dyt_status class_of(struct dyti_atoms *atoms, struct table *table,
     }
     at = (size_t)hash_of(group, a->src_set, a->dst_set) & (table->count - 1);
     for (; table->slot[at] != 0; at = (at + 1) & (table->count - 1)) {
-        const struct dyti_class *c = &atoms->class[table->slot[at] - 1];
+        const struct dyti_common_class *c = &atoms->class[table->slot[at] - 1];
 
         if (c->group == group && c->src_set == a->src_set &&
             c->dst_set == a->dst_set) {
@@ -69,7 +71,7 @@ static enum dyt_status class_of(struct dyti_atoms *atoms, struct table *table,
     if (st != DYT_OK) {
         return st;
     }
-    atoms->class[atoms->class_count] = (struct dyti_class){
+    atoms->class[atoms->class_count] = (struct dyti_common_class){
         .group = group, .src_set = a->src_set, .dst_set = a->dst_set};
     table->slot[at] = (uint32_t)atoms->class_count + 1;
     *out_class = (uint32_t)atoms->class_count++;
@@ -77,7 +79,7 @@ static enum dyt_status class_of(struct dyti_atoms *atoms, struct table *table,
 }
 
 /* Atoms by class, in their order; the places in each stream. */
-static void put_in_order(struct dyti_atoms *atoms,
+static void put_in_order(struct dyti_common *atoms,
                          const uint32_t *class_of_atom)
 {
     uint32_t at = 0;
@@ -88,17 +90,17 @@ static void put_in_order(struct dyti_atoms *atoms,
         atoms->class[c].count = 0;
     }
     for (size_t a = 0; a < atoms->atom_count; a++) {
-        struct dyti_class *c = &atoms->class[class_of_atom[a]];
-        uint32_t tensors = dyti_atom_tensors(atoms, (uint32_t)a);
+        struct dyti_common_class *c = &atoms->class[class_of_atom[a]];
+        uint32_t tensors = dyti_common_tensors(atoms, (uint32_t)a);
 
-        atoms->order[c->first + c->count++] = (struct dyti_class_atom){
+        atoms->order[c->first + c->count++] = (struct dyti_common_place){
             .atom = (uint32_t)a, .element = c->elements, .box = c->boxes};
         c->elements += atoms->atom[a].elements * tensors;
         c->boxes += tensors;
     }
 }
 
-enum dyt_status dyti_classes_build(struct dyti_atoms *atoms)
+enum dyt_status dyti_classes_build(struct dyti_common *atoms)
 {
     struct table table = {0};
     uint32_t *class_of_atom =
@@ -130,8 +132,8 @@ enum dyt_status dyti_classes_build(struct dyti_atoms *atoms)
     return st;
 }
 
-uint32_t dyti_class_find(const struct dyti_atoms *atoms,
-                         const struct dyti_class *c, uint64_t at)
+uint32_t dyti_class_find(const struct dyti_common *atoms,
+                         const struct dyti_common_class *c, uint64_t at)
 {
     uint32_t a = c->first, b = c->first + c->count;
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 enum dyt_status dyti_loads_init(struct dyti_loads *loads,
-                                const struct dyti_atoms *atoms,
+                                const struct dyti_common *atoms,
                                 const struct dyti_cluster *cluster)
 {
     *loads = (struct dyti_loads){.atoms = atoms, .cluster = cluster};
@@ -29,8 +29,9 @@ void dyti_loads_fini(struct dyti_loads *loads)
 
 void dyti_loads_add(struct dyti_loads *loads, const struct dyti_stretch *s)
 {
-    const struct dyti_atoms *atoms = loads->atoms;
-    const struct dyti_group *g = &atoms->group[atoms->class[s->class].group];
+    const struct dyti_common *atoms = loads->atoms;
+    const struct dyti_want_group *g =
+        &atoms->group[atoms->class[s->class].group];
     uint64_t elements = s->hi - s->lo, bytes = elements * g->write_all;
 
     loads->rank[s->dst].memory += bytes;

@@ -11,7 +11,7 @@ struct dyti_rank_load {
 };
 
 struct dyti_loads {
-    const struct dyti_atoms *atoms;     /* borrowed */
+    const struct dyti_common *atoms;    /* borrowed */
     const struct dyti_cluster *cluster; /* borrowed */
     struct dyti_rank_load *rank;        /* [world_size] */
     uint64_t *host_in, *host_out;       /* [host_count] over NICs */
@@ -19,7 +19,7 @@ struct dyti_loads {
 };
 
 enum dyt_status dyti_loads_init(struct dyti_loads *loads,
-                                const struct dyti_atoms *atoms,
+                                const struct dyti_common *atoms,
                                 const struct dyti_cluster *cluster);
 void dyti_loads_fini(struct dyti_loads *loads); /* a zeroed one is fine */
 void dyti_loads_add(struct dyti_loads *loads, const struct dyti_stretch *s);

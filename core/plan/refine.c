@@ -1,5 +1,5 @@
 /* Holders that overlap become boxes that do not: each with all who hold it. */
-#include "plan/atoms.h"
+#include "plan/common.h"
 
 #include "base/array.h"
 #include "plan/boxes.h"

@@ -17,7 +17,7 @@ static enum dyt_status add(struct lister *l, const struct dyti_stretch *s,
                            uint32_t atom, uint32_t tensor, uint32_t count,
                            int64_t lo, int64_t hi)
 {
-    const struct dyti_atoms *atoms = &l->t->detail->atoms;
+    const struct dyti_common *atoms = &l->t->detail->atoms;
     uint32_t group = atoms->class[s->class].group;
     enum dyt_status st = DYTI_GROW(l->out->route, l->cap, l->out->count + 1);
 
@@ -41,10 +41,10 @@ static enum dyt_status add(struct lister *l, const struct dyti_stretch *s,
 static enum dyt_status add_atom(struct lister *l, const struct dyti_stretch *s,
                                 uint32_t atom, uint64_t lo, uint64_t hi)
 {
-    const struct dyti_atoms *atoms = &l->t->detail->atoms;
-    const struct dyti_atom *a = &atoms->atom[atom];
+    const struct dyti_common *atoms = &l->t->detail->atoms;
+    const struct dyti_common_atom *a = &atoms->atom[atom];
     uint64_t step, box = a->elements;
-    uint32_t axis = dyti_atom_cut_axis(atoms, atom, &step);
+    uint32_t axis = dyti_common_cut_axis(atoms, atom, &step);
     int64_t from = atoms->edge[a->at + axis];
     int64_t to = atoms->edge[a->at + a->ndim + axis];
     enum dyt_status st = DYT_OK;
@@ -69,14 +69,14 @@ static enum dyt_status add_atom(struct lister *l, const struct dyti_stretch *s,
 static enum dyt_status add_stretch(void *arg, const struct dyti_stretch *s)
 {
     struct lister *l = arg;
-    const struct dyti_atoms *atoms = &l->t->detail->atoms;
-    const struct dyti_class *c = &atoms->class[s->class];
+    const struct dyti_common *atoms = &l->t->detail->atoms;
+    const struct dyti_common_class *c = &atoms->class[s->class];
     uint32_t i = dyti_class_find(atoms, c, s->lo);
     uint64_t lo = s->lo;
     enum dyt_status st = DYT_OK;
 
     for (; lo < s->hi && st == DYT_OK; i++) {
-        const struct dyti_class_atom *o = &atoms->order[i];
+        const struct dyti_common_place *o = &atoms->order[i];
         uint64_t all = i + 1 < c->first + c->count ? o[1].element : c->elements;
         uint64_t hi = s->hi < all ? s->hi : all;
 
@@ -152,7 +152,7 @@ void dyti_routes_fini(struct dyti_routes *routes)
 /* ---- transfers of a route ----------------------------------------------- */
 
 static void set_ends(const struct dyti_traffic *traffic,
-                     const struct dyti_group *g, uint32_t at,
+                     const struct dyti_want_group *g, uint32_t at,
                      struct dyti_transfer *t)
 {
     const struct dyti_plan_inputs *in = &traffic->inputs;
@@ -184,10 +184,10 @@ bool dyti_route_next(const struct dyti_traffic *traffic,
                      struct dyti_route_cursor *cursor,
                      struct dyti_transfer *out_transfer)
 {
-    const struct dyti_atoms *atoms = &traffic->detail->atoms;
-    const struct dyti_block *block =
+    const struct dyti_common *atoms = &traffic->detail->atoms;
+    const struct dyti_common_block *block =
         &atoms->block[atoms->atom[route->atom].block];
-    const struct dyti_group *group = &atoms->group[block->group];
+    const struct dyti_want_group *group = &atoms->group[block->group];
     struct dyti_transfer t = {.src_rank = route->src_rank,
                               .dst_rank = route->dst_rank,
                               .src_shard = UINT32_MAX,
@@ -199,10 +199,10 @@ bool dyti_route_next(const struct dyti_traffic *traffic,
     if (cursor->tensor >= route->tensor_count) {
         return false;
     }
-    axis = dyti_atom_cut_axis(atoms, route->atom, &step);
+    axis = dyti_common_cut_axis(atoms, route->atom, &step);
     t.tensor = atoms->tensor[block->tensor_first + route->tensor_first +
                              cursor->tensor];
-    dyti_atom_box(atoms, route->atom, &t.box);
+    dyti_common_box(atoms, route->atom, &t.box);
     t.box.lo[axis] = route->lo;
     t.box.hi[axis] = route->hi;
     set_ends(traffic, group, cursor->want, &t);

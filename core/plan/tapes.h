@@ -13,8 +13,8 @@
 #ifndef DYTI_PLAN_TAPES_H
 #define DYTI_PLAN_TAPES_H
 
-#include "plan/atoms.h"
 #include "plan/choose.h"
+#include "plan/common.h"
 #include "plan/traffic.h"
 
 /* Boxes up to so many bytes are not cut by a border. */
@@ -44,7 +44,7 @@ struct dyti_tape_deck {
 };
 
 struct dyti_tapes {
-    const struct dyti_atoms *atoms; /* borrowed */
+    const struct dyti_common *atoms; /* borrowed */
     bool fan_out, naive;
     bool cells; /* positions of (class, host) are known */
     struct dyti_tape_deck deck[DYTI_TAPE_USES];
@@ -67,7 +67,7 @@ struct dyti_stretch {
 typedef enum dyt_status (*dyti_stretch_fn)(void *arg,
                                            const struct dyti_stretch *stretch);
 
-enum dyt_status dyti_tapes_build(const struct dyti_atoms *atoms, bool fan_out,
+enum dyt_status dyti_tapes_build(const struct dyti_common *atoms, bool fan_out,
                                  bool naive, const uint64_t *host_unit,
                                  struct dyti_tapes *out_tapes);
 void dyti_tapes_fini(struct dyti_tapes *tapes); /* a zeroed one is fine */
@@ -77,14 +77,18 @@ void dyti_tapes_fini(struct dyti_tapes *tapes); /* a zeroed one is fine */
 enum dyt_status dyti_tapes_visit(struct dyti_tapes *tapes, uint32_t class,
                                  int64_t rank, dyti_stretch_fn take, void *arg);
 
+/* Mark the ranks and hosts of a source set. */
+void dyti_tapes_mark(struct dyti_tapes *tapes, uint32_t set);
+
 /* Boxes that elements [lo, hi) of a stream touch, lo < hi. */
-uint64_t dyti_class_boxes(const struct dyti_atoms *atoms,
-                          const struct dyti_class *c, uint64_t lo, uint64_t hi);
+uint64_t dyti_class_boxes(const struct dyti_common *atoms,
+                          const struct dyti_common_class *c, uint64_t lo,
+                          uint64_t hi);
 /* The nearest place where a stream may be cut. */
-uint64_t dyti_class_snap(const struct dyti_atoms *atoms,
-                         const struct dyti_class *c, uint64_t at);
+uint64_t dyti_class_snap(const struct dyti_common *atoms,
+                         const struct dyti_common_class *c, uint64_t at);
 /* The axis along which a box is cut, and the elements of one step along it. */
-uint32_t dyti_atom_cut_axis(const struct dyti_atoms *atoms, uint32_t atom,
-                            uint64_t *out_step);
+uint32_t dyti_common_cut_axis(const struct dyti_common *atoms, uint32_t atom,
+                              uint64_t *out_step);
 
 #endif /* DYTI_PLAN_TAPES_H */

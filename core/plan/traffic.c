@@ -11,102 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MEMORY_BYTES_PER_S 800e9
-#define HOST_BYTES_PER_S   400e9
-#define NIC_BYTES_PER_S    25e9
-#define WAVES              2u
-
-/* ---- inputs ------------------------------------------------------------- */
-
-static const uint32_t *hosts_of(const struct dyti_plan_inputs *inputs)
-{
-    if (inputs->dst->desc.host != NULL || inputs->want_count == 0) {
-        return inputs->dst->desc.host;
-    }
-    return inputs->want[0].source[0].layout->desc.host;
-}
-
-enum dyt_status dyti_traffic_cluster(const struct dyti_plan_inputs *inputs,
-                                     const struct dyti_traffic_options *options,
-                                     struct dyti_cluster *out_cluster,
-                                     uint32_t **out_host)
-{
-    uint32_t world = inputs->dst->desc.world_size;
-    const uint32_t *host = hosts_of(inputs);
-    struct dyti_cluster c = {.name = "default", .rank_count = world};
-    uint32_t *own;
-
-    if (options->cluster != NULL) {
-        c = *options->cluster;
-        host = c.host;
-        if (c.rank_count != world) {
-            return DYTI_FAIL(
-                DYT_ERR_INVALID, "cluster %s has %u ranks, the layouts have %u",
-                c.name == NULL ? "?" : c.name, c.rank_count, world);
-        }
-    } else {
-        c.link[DYTI_LINK_SELF].bytes_per_s = MEMORY_BYTES_PER_S;
-        c.link[DYTI_LINK_HOST].bytes_per_s = HOST_BYTES_PER_S;
-        c.link[DYTI_LINK_NIC].bytes_per_s = NIC_BYTES_PER_S;
-    }
-    own = calloc((size_t)world + 1, sizeof(*own));
-    if (own == NULL) {
-        return DYTI_FAIL(DYT_ERR_NOMEM, "hosts of %u ranks", world);
-    }
-    for (uint32_t r = 0; host != NULL && r < world; r++) {
-        own[r] = host[r];
-    }
-    c.host = own;
-    *out_cluster = c;
-    *out_host = own;
-    return DYT_OK;
-}
-
-static bool has_patterns(const struct dyti_pattern_list *list,
-                         const struct dyti_layout *layout)
-{
-    for (uint32_t i = 0; i < list->count; i++) {
-        if (list->patterns[i]->layout == layout) {
-            return true;
-        }
-    }
-    return false;
-}
-
-enum dyt_status dyti_pattern_list_build(const struct dyti_plan_inputs *inputs,
-                                        struct dyti_pattern_list *out_list)
-{
-    struct dyti_pattern_list list = {0};
-    enum dyt_status st = dyti_patterns_build(inputs->dst, &list.patterns[0]);
-
-    list.count = st == DYT_OK;
-    for (uint32_t w = 0; w < inputs->want_count; w++) {
-        const struct dyti_plan_want *want = &inputs->want[w];
-
-        for (uint32_t s = 0; s < want->source_count && st == DYT_OK; s++) {
-            const struct dyti_layout *layout = want->source[s].layout;
-
-            if (!has_patterns(&list, layout)) {
-                st = dyti_patterns_build(layout, &list.patterns[list.count]);
-                list.count += st == DYT_OK;
-            }
-        }
-    }
-    if (st != DYT_OK) {
-        dyti_pattern_list_fini(&list);
-        return st;
-    }
-    *out_list = list;
-    return DYT_OK;
-}
-
-void dyti_pattern_list_fini(struct dyti_pattern_list *list)
-{
-    for (uint32_t i = 0; i < list->count; i++) {
-        dyti_patterns_destroy(list->patterns[i]);
-    }
-    *list = (struct dyti_pattern_list){0};
-}
+#define WAVES 2u
 
 static uint64_t fingerprint(const struct dyti_traffic *t)
 {
@@ -123,7 +28,7 @@ static uint64_t fingerprint(const struct dyti_traffic *t)
 
 struct adder {
     struct dyti_traffic *t;
-    const struct dyti_atoms *atoms;
+    const struct dyti_common *atoms;
     struct dyti_loads loads;
     bool loads_only;
     size_t pair_cap;
@@ -202,8 +107,8 @@ static enum dyt_status pair_of(struct adder *a, const struct dyti_stretch *s,
 static enum dyt_status add_stretch(void *arg, const struct dyti_stretch *s)
 {
     struct adder *a = arg;
-    const struct dyti_class *c = &a->atoms->class[s->class];
-    const struct dyti_group *g = &a->atoms->group[c->group];
+    const struct dyti_common_class *c = &a->atoms->class[s->class];
+    const struct dyti_want_group *g = &a->atoms->group[c->group];
     struct dyti_traffic_pair *pair = NULL;
     uint64_t elements = s->hi - s->lo, boxes;
     size_t at =
@@ -293,7 +198,7 @@ static enum dyt_status sort_pairs(struct dyti_traffic *t)
 static void add_sums(struct adder *a)
 {
     for (size_t g = 0; g < a->atoms->group_count; g++) {
-        const struct dyti_group *group = &a->atoms->group[g];
+        const struct dyti_want_group *group = &a->atoms->group[g];
 
         for (uint32_t i = 0; i < group->want_count; i++) {
             enum dyti_kind kind = a->t->inputs.want[group->want[i]].kind;
@@ -327,7 +232,7 @@ static void add_sums(struct adder *a)
 
 /* What the NICs of a host carry together, for choose.h; NULL where they do not
  * bind. */
-static enum dyt_status units_of(const struct dyti_atoms *atoms,
+static enum dyt_status units_of(const struct dyti_common *atoms,
                                 const struct dyti_cluster *c,
                                 uint64_t **out_unit)
 {
@@ -353,7 +258,7 @@ static enum dyt_status units_of(const struct dyti_atoms *atoms,
 }
 
 static enum dyt_status seconds_of(struct dyti_traffic *t,
-                                  const struct dyti_atoms *atoms,
+                                  const struct dyti_common *atoms,
                                   const struct dyti_cluster *cluster,
                                   struct dyti_tapes *tapes, double *out_s)
 {
@@ -374,7 +279,7 @@ static enum dyt_status seconds_of(struct dyti_traffic *t,
 static enum dyt_status choose(struct dyti_traffic *t,
                               const struct dyti_cluster *cluster)
 {
-    const struct dyti_atoms *atoms = &t->detail->atoms;
+    const struct dyti_common *atoms = &t->detail->atoms;
     struct dyti_tapes *tapes = &t->detail->tapes, naive = {0};
     uint64_t *unit = NULL;
     enum dyt_status st = units_of(atoms, cluster, &unit);
@@ -407,7 +312,7 @@ out:
 static enum dyt_status fill(struct dyti_traffic *t,
                             const struct dyti_cluster *cluster)
 {
-    const struct dyti_atoms *atoms = &t->detail->atoms;
+    const struct dyti_common *atoms = &t->detail->atoms;
     struct adder a = {.t = t, .atoms = atoms};
     size_t cells = (atoms->group_count + 1) * WAVES * DYTI_LINK_CLASS_COUNT;
     enum dyt_status st = dyti_loads_init(&a.loads, atoms, cluster);
@@ -479,8 +384,8 @@ enum dyt_status dyti_traffic_build_from(
              ? st
              : dyti_traffic_cluster(inputs, options, &cluster, &t->host);
     st = st != DYT_OK ? st
-                      : dyti_atoms_build(inputs, t->host, patterns,
-                                         pattern_count, &t->detail->atoms);
+                      : dyti_common_build(inputs, t->host, patterns,
+                                          pattern_count, &t->detail->atoms);
     if (st == DYT_OK) {
         t->host_count = t->detail->atoms.host_count;
         st = dyti_bounds_find(&t->detail->atoms, &cluster, &t->bounds);
@@ -520,7 +425,7 @@ void dyti_traffic_destroy(struct dyti_traffic *t)
 {
     if (t != NULL) {
         dyti_tapes_fini(&t->detail->tapes);
-        dyti_atoms_fini(&t->detail->atoms);
+        dyti_common_fini(&t->detail->atoms);
         free(t->detail);
         free(t->host);
         free(t->pair);
@@ -528,76 +433,4 @@ void dyti_traffic_destroy(struct dyti_traffic *t)
         free(t->rank);
         free(t);
     }
-}
-
-/* ---- reading ------------------------------------------------------------ */
-
-static int by_flow(const void *a, const void *b)
-{
-    const struct dyti_flow *x = a, *y = b;
-
-    if (x->src != y->src) {
-        return x->src < y->src ? -1 : 1;
-    }
-    if (x->dst != y->dst) {
-        return x->dst < y->dst ? -1 : 1;
-    }
-    return (x->wave > y->wave) - (x->wave < y->wave);
-}
-
-enum dyt_status dyti_traffic_flows(const struct dyti_traffic *t,
-                                   struct dyti_flow **out_flow,
-                                   size_t *out_count)
-{
-    struct dyti_flow *flow = calloc(t->pair_count + 1, sizeof(*flow));
-    size_t count = 0;
-
-    if (flow == NULL) {
-        return DYTI_FAIL(DYT_ERR_NOMEM, "flows of %zu pairs", t->pair_count);
-    }
-    for (size_t i = 0; i < t->pair_count; i++) {
-        const struct dyti_traffic_pair *p = &t->pair[i];
-
-        if (p->src_rank != p->dst_rank) {
-            flow[count++] = (struct dyti_flow){.src = p->src_rank,
-                                               .dst = p->dst_rank,
-                                               .bytes = p->write_bytes,
-                                               .messages = p->transfers,
-                                               .wave = p->wave};
-        }
-    }
-    if (count > 1) {
-        qsort(flow, count, sizeof(*flow), by_flow);
-    }
-    *out_flow = flow;
-    *out_count = count;
-    return DYT_OK;
-}
-
-double dyti_traffic_gain(const struct dyti_traffic *t)
-{
-    return t->load_s > 0 ? t->naive_s / t->load_s : 1.0;
-}
-
-static double share(const struct dyti_traffic *t, enum dyti_link_class link)
-{
-    uint64_t all = 0, some = 0;
-
-    for (int kind = 0; kind < DYTI_KIND_COUNT; kind++) {
-        for (int k = 0; k < DYTI_LINK_CLASS_COUNT; k++) {
-            all += t->sum[kind][k].write_bytes;
-        }
-        some += t->sum[kind][link].write_bytes;
-    }
-    return all == 0 ? 0 : (double)some / (double)all;
-}
-
-double dyti_traffic_kept_share(const struct dyti_traffic *t)
-{
-    return share(t, DYTI_LINK_SELF);
-}
-
-double dyti_traffic_nic_share(const struct dyti_traffic *t)
-{
-    return share(t, DYTI_LINK_NIC);
 }

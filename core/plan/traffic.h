@@ -7,7 +7,7 @@
  * Terms
  *   atom    a maximal box of a tensor all of whose elements have the same
  *           holders in the source and the same in the destination; equal
- *           tensors share atoms (atoms.h)
+ *           tensors share atoms (common.h)
  *   group   wants that travel together: equal geometry at both ends
  *   class   atoms of one group with one set S of sources and one set D of
  *           destinations

@@ -2,12 +2,12 @@
 #ifndef DYTI_PLAN_TRAFFIC_DETAIL_H
 #define DYTI_PLAN_TRAFFIC_DETAIL_H
 
-#include "plan/atoms.h"
+#include "plan/common.h"
 #include "plan/tapes.h"
 #include "plan/traffic.h"
 
 struct dyti_traffic_detail {
-    struct dyti_atoms atoms;
+    struct dyti_common atoms;
     struct dyti_tapes tapes; /* its marks change when it is visited */
 };
 

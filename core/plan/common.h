@@ -8,8 +8,8 @@
  *   class  atoms of one group, S and D: laid end to end they are its stream,
  *          atom by atom, tensor by tensor, element by element
  */
-#ifndef DYTI_PLAN_ATOMS_H
-#define DYTI_PLAN_ATOMS_H
+#ifndef DYTI_PLAN_COMMON_H
+#define DYTI_PLAN_COMMON_H
 
 #include "layout/pattern.h"
 #include "plan/plan.h"
@@ -17,7 +17,7 @@
 
 #define DYTI_MAX_PATTERNS (1u + DYTI_KIND_COUNT * DYTI_PLAN_MAX_SOURCES)
 
-struct dyti_group {
+struct dyti_want_group {
     uint32_t base;   /* wants that share geometries at both ends */
     uint32_t source; /* which source of each want */
     uint32_t dtype;  /* 1 + the dtype of tensors that have one of their own */
@@ -27,20 +27,20 @@ struct dyti_group {
     uint32_t read_all, write_all;
 };
 
-struct dyti_block {
+struct dyti_common_block {
     uint32_t group, src_pattern, dst_pattern;
     uint32_t tensor_first, tensor_count; /* in atoms.tensor */
     uint32_t atom_first, atom_count;
 };
 
-struct dyti_atom {
+struct dyti_common_atom {
     uint32_t block, src_set, dst_set;
     uint32_t ndim;
     size_t at;         /* in atoms.edge: ndim lows, then ndim highs */
     uint64_t elements; /* of one tensor */
 };
 
-struct dyti_class {
+struct dyti_common_class {
     uint32_t group, src_set, dst_set;
     uint32_t first, count; /* in atoms.order */
     uint64_t elements;     /* of the stream: all tensors, one kind */
@@ -48,52 +48,52 @@ struct dyti_class {
 };
 
 /* An atom's place in the stream of its class. */
-struct dyti_class_atom {
+struct dyti_common_place {
     uint32_t atom;
     uint64_t element, box; /* before it */
 };
 
-struct dyti_atoms {
+struct dyti_common {
     struct dyti_plan_inputs inputs;
     uint32_t *host; /* [world_size] */
     uint32_t world_size, host_count;
     struct dyti_sets sets;
-    struct dyti_group *group;
+    struct dyti_want_group *group;
     size_t group_count, group_cap;
-    struct dyti_block *block;
+    struct dyti_common_block *block;
     size_t block_count, block_cap;
     uint32_t *tensor;
     size_t tensor_count;
-    struct dyti_atom *atom;
+    struct dyti_common_atom *atom;
     size_t atom_count, atom_cap;
     int64_t *edge;
     size_t edge_count, edge_cap;
-    struct dyti_class *class;
+    struct dyti_common_class *class;
     size_t class_count, class_cap;
-    struct dyti_class_atom *order; /* [atom_count] by class */
+    struct dyti_common_place *order; /* [atom_count] by class */
 };
 
 /* `host` [world_size] is copied; NULL = all on one.
  * DYT_ERR_LAYOUT: elements of a destination have no source. */
-enum dyt_status dyti_atoms_build(const struct dyti_plan_inputs *inputs,
-                                 const uint32_t *host,
-                                 const struct dyti_patterns *const *patterns,
-                                 uint32_t pattern_count,
-                                 struct dyti_atoms *out_atoms);
-void dyti_atoms_fini(struct dyti_atoms *atoms); /* a zeroed one is fine */
+enum dyt_status dyti_common_build(const struct dyti_plan_inputs *inputs,
+                                  const uint32_t *host,
+                                  const struct dyti_patterns *const *patterns,
+                                  uint32_t pattern_count,
+                                  struct dyti_common *out_atoms);
+void dyti_common_fini(struct dyti_common *atoms); /* a zeroed one is fine */
 
-void dyti_atom_box(const struct dyti_atoms *atoms, uint32_t atom,
-                   struct dyt_box *out_box);
+void dyti_common_box(const struct dyti_common *atoms, uint32_t atom,
+                     struct dyt_box *out_box);
 
-static inline uint32_t dyti_atom_tensors(const struct dyti_atoms *atoms,
-                                         uint32_t atom)
+static inline uint32_t dyti_common_tensors(const struct dyti_common *atoms,
+                                           uint32_t atom)
 {
     return atoms->block[atoms->atom[atom].block].tensor_count;
 }
 
 /* Place in class->order of the atom that holds element `at` of the stream. */
-uint32_t dyti_class_find(const struct dyti_atoms *atoms,
-                         const struct dyti_class *c, uint64_t at);
+uint32_t dyti_class_find(const struct dyti_common *atoms,
+                         const struct dyti_common_class *c, uint64_t at);
 
 /* ---- pieces of building ------------------------------------------------- */
 
@@ -117,6 +117,6 @@ enum dyt_status dyti_refine(struct dyti_sets *sets,
 size_t dyti_held_from(const struct dyti_held_list *list, int64_t lo);
 
 /* Group the atoms by class (classes.c). */
-enum dyt_status dyti_classes_build(struct dyti_atoms *atoms);
+enum dyt_status dyti_classes_build(struct dyti_common *atoms);
 
-#endif /* DYTI_PLAN_ATOMS_H */
+#endif /* DYTI_PLAN_COMMON_H */
