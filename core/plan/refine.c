@@ -1,12 +1,11 @@
-/* Holders that overlap become boxes that do not: each with all who hold it. */
+/* Holders that overlap become boxes that do not: each with all who hold it.
+ * Pieces with equal holders stay apart: they may lie in different shards. */
 #include "plan/common.h"
 
 #include "base/array.h"
 #include "plan/boxes.h"
 
 #include <stdlib.h>
-
-#define PIECES 512u
 
 static enum dyt_status append(struct dyti_held_list *list,
                               const struct dyt_box *box, uint32_t set)
@@ -142,21 +141,6 @@ static enum dyt_status lay(struct dyti_sets *sets, struct dyti_held_list *out,
     return st;
 }
 
-/* Put boxes with equal holders together again where they make a box. */
-static void join(struct dyti_held_list *list)
-{
-    for (size_t i = 0; i < list->count; i++) {
-        for (size_t k = 0; k < list->count; k++) {
-            if (k != i && list->held[k].set == list->held[i].set &&
-                dyti_boxes_join(&list->held[i].box, &list->held[k].box)) {
-                list->held[k] = list->held[--list->count];
-                i = i == list->count ? k : i;
-                k = (size_t)-1; /* it may touch others now */
-            }
-        }
-    }
-}
-
 enum dyt_status dyti_refine(struct dyti_sets *sets, struct dyti_held_list *list)
 {
     struct dyti_held_list out = {0};
@@ -170,9 +154,6 @@ enum dyt_status dyti_refine(struct dyti_sets *sets, struct dyti_held_list *list)
         st = lay(sets, &out, &list->held[i]);
     }
     if (st == DYT_OK) {
-        if (out.count <= PIECES) {
-            join(&out);
-        }
         free(list->held);
         *list = out;
         sort(list);
