@@ -43,8 +43,7 @@ static inline bool dyt_shrink_once(dyt_shrink_fn check, const int64_t *least,
     return false;
 }
 
-static inline void dyt_shrink_hold(dyt_shrink_fn check,
-                                   const char *const *name,
+static inline void dyt_shrink_hold(dyt_shrink_fn check, const char *const *name,
                                    const int64_t *least, int64_t *value,
                                    size_t count)
 {

@@ -29,8 +29,8 @@ enum value {
 };
 
 static const char *const names[VALUES] = {
-    "trial", "world",   "layers at most", "vocab at most", "experts at most",
-    "extras", "hosts", "fan-out", "dialect from", "dialect to"};
+    "trial",  "world", "layers at most", "vocab at most", "experts at most",
+    "extras", "hosts", "fan-out",        "dialect from",  "dialect to"};
 static const int64_t least[VALUES] = {0, 1, 1, 12, 2, 0, 1, 0, 0, 0};
 
 #define TEXT_2(x) #x
@@ -146,6 +146,15 @@ static struct dyti_layout *lay_out(const struct any *a, uint64_t seed,
                           (uint32_t)a->value[WORLD], DYTI_DIALECT_NATIVE, NULL);
 }
 
+/* The text of the last failure, kept while the next case is tried. */
+static const char *last_failure(void)
+{
+    static char text[512];
+
+    (void)snprintf(text, sizeof(text), "%s", dyti_error_text());
+    return text;
+}
+
 static const char *open_case(const int64_t *value, struct any *a)
 {
     memset(a, 0, sizeof(*a));
@@ -157,11 +166,11 @@ static const char *open_case(const int64_t *value, struct any *a)
     if (dyti_plan_inputs_init(a->src, DYTI_ARENA_TRAIN, a->dst,
                               DYTI_ARENA_ROLLOUT, kinds_of(a),
                               &a->inputs) != DYT_OK) {
-        return dyti_error_text();
+        return last_failure();
     }
     if (dyti_traffic_build(&a->inputs, &a->options, &a->traffic) != DYT_OK ||
         dyti_expand(a->traffic, -1, &a->transfer, &a->count) != DYT_OK) {
-        return dyti_error_text();
+        return last_failure();
     }
     return NULL;
 }
@@ -251,9 +260,8 @@ static const char *check_ids(const struct any *a)
 
                 memcpy(at, v->shard[i].box.lo, sizeof(at));
                 do {
-                    uint32_t id = dyt_case_id(a->model, 0, v->shard[i].tensor,
-                                              at) |
-                                  tag;
+                    uint32_t id =
+                        dyt_case_id(a->model, 0, v->shard[i].tensor, at) | tag;
                     uint32_t have =
                         m.region[a->inputs.dst_slot][kind][r]
                                 [place_of(a->dst, kind, &v->shard[i], at)];
@@ -339,7 +347,7 @@ static const char *check_bounds(const struct any *a)
 
     if (dyti_traffic_build_from(&a->inputs, &a->options, list, 2, &t) !=
         DYT_OK) {
-        return dyti_error_text();
+        return last_failure();
     }
     for (int k = 0; k < DYTI_TERM_COUNT; k++) {
         why = b->term[k].bound_bytes > b->term[k].moved_bytes
@@ -402,7 +410,8 @@ static void any_layout_to_any_layout(void **state)
 
     (void)state;
     for (uint64_t trial = 0; trial < rounds; trial++) {
-        int64_t v[VALUES] = {(int64_t)trial, 0, 1000, 1000, 1000, 1, 0, 0, 0, 0};
+        int64_t v[VALUES] = {
+            (int64_t)trial, 0, 1000, 1000, 1000, 1, 0, 0, 0, 0};
 
         v[WORLD] = 1 + (int64_t)dyt_case_pick(SEED, trial, 500, 16);
         v[HOSTS] = 1 + (int64_t)dyt_case_pick(SEED, trial, 501, 4);
