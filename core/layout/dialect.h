@@ -29,6 +29,11 @@ struct dyti_dialect_ops {
     uint32_t (*representative)(const struct dyti_layout *layout,
                                uint32_t member, enum dyti_kind kind);
 
+    /* Whether each member has the same boxes of two kinds, of every tensor that
+     * has both: they are listed once.  NULL: each kind is listed. */
+    bool (*alike)(const struct dyti_layout *layout, enum dyti_kind a,
+                  enum dyti_kind b);
+
     /* Every shard of one member and kind that is held. *out_region_bytes is
      * the size of the region, padding included. */
     enum dyt_status (*emit)(const struct dyti_layout *layout,

@@ -349,9 +349,17 @@ static enum dyt_status emit(const struct dyti_layout *layout,
     return st;
 }
 
+static bool alike(const struct dyti_layout *layout, enum dyti_kind a,
+                  enum dyti_kind b)
+{
+    return a != DYTI_EXTRA && b != DYTI_EXTRA &&
+           is_cut(layout, a) == is_cut(layout, b);
+}
+
 const struct dyti_dialect_ops dyti_dialect_megatron = {
     .name = "megatron",
     .check = check,
     .representative = representative,
+    .alike = alike,
     .emit = emit,
 };

@@ -347,10 +347,20 @@ static enum dyt_status describe(const struct dyti_layout *layout,
     return st;
 }
 
+static bool alike(const struct dyti_layout *layout, enum dyti_kind a,
+                  enum dyti_kind b)
+{
+    uint32_t zero = layout->desc.zero;
+
+    return a != DYTI_EXTRA && b != DYTI_EXTRA &&
+           dyti_native_is_cut(zero, a) == dyti_native_is_cut(zero, b);
+}
+
 const struct dyti_dialect_ops dyti_dialect_native = {
     .name = "native",
     .check = dyti_native_check,
     .representative = dyti_native_representative,
+    .alike = alike,
     .emit = emit,
     .describe = describe,
 };

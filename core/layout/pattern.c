@@ -375,13 +375,46 @@ static enum dyt_status add_tensor(struct build *b, uint32_t tensor,
 
 /* ---- geometries ---------------------------------------------------------- */
 
+/* An earlier kind with the same holders of every tensor, as the dialect knows
+ * without listing them; DYTI_KIND_COUNT: none. */
+static int find_alike(const struct build *b, enum dyti_kind kind)
+{
+    const struct dyti_layout *layout = b->layout;
+    const struct dyti_dialect_ops *ops = dyti_dialect_ops(layout->desc.dialect);
+
+    for (int k = 0; ops != NULL && ops->alike != NULL && k < (int)kind; k++) {
+        const uint32_t both = 1u << k | 1u << kind;
+        uint32_t t = 0;
+
+        if (b->out->geometry_of[k] == DYTI_NO_GEOMETRY ||
+            !ops->alike(layout, (enum dyti_kind)k, kind)) {
+            continue;
+        }
+        while (t < layout->model->tensor_count &&
+               ((layout->model->tensor[t].kinds & both) == both ||
+                (layout->model->tensor[t].kinds & both) == 0)) {
+            t++;
+        }
+        if (t == layout->model->tensor_count) {
+            return k;
+        }
+    }
+    return DYTI_KIND_COUNT;
+}
+
 static enum dyt_status add_kind(struct build *b, enum dyti_kind kind)
 {
     struct dyti_patterns *p = b->out;
     uint32_t tensors = b->layout->model->tensor_count;
     uint32_t *fresh = p->pattern_of + (size_t)p->geometry_count * tensors;
-    enum dyt_status st = group_members(b, kind);
+    int known = find_alike(b, kind);
+    enum dyt_status st;
 
+    if (known < DYTI_KIND_COUNT) {
+        p->geometry_of[kind] = p->geometry_of[known];
+        return DYT_OK;
+    }
+    st = group_members(b, kind);
     st = st != DYT_OK ? st : collect(b, kind);
     st = st != DYT_OK ? st : sort_entries(b);
     dyti_intern_clear(&b->lists);
