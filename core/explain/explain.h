@@ -38,8 +38,17 @@ enum dyt_status dyti_explain_arenas_json(
     const struct dyti_layout *const layout[DYTI_ARENA_SLOT_COUNT],
     const uint64_t *work_bytes, struct dyti_json *json, const char *key);
 
+/* How much of each kind goes over which links, what the choice of sources
+ * gained over the first replica, and moved / bound of each kind of link with
+ * the term that binds. */
+struct dyti_traffic;
+enum dyt_status dyti_explain_traffic(const struct dyti_traffic *traffic,
+                                     FILE *out);
+void dyti_explain_traffic_json(const struct dyti_traffic *traffic,
+                               struct dyti_json *json, const char *key);
+
 /* What goes from whom to whom: sources, bytes kept and moved per rank pair,
- * and with `transfers` every box. */
+ * and with `transfers` every box; a plan of all ranks ends with its traffic. */
 enum dyt_status dyti_explain_plan(const struct dyti_plan *plan, bool transfers,
                                   FILE *out);
 void dyti_explain_plan_json(const struct dyti_plan *plan, bool transfers,

@@ -1,6 +1,7 @@
 /* What goes from whom to whom: the sources, a matrix of bytes, sums. */
 #include "explain/explain.h"
 #include "explain/words.h"
+#include "plan/traffic.h"
 
 #include <inttypes.h>
 
@@ -104,11 +105,29 @@ static void print_transfers(const struct dyti_plan *plan, FILE *out)
     }
 }
 
+/* The traffic of a whole plan; NULL for a rank's part. */
+static enum dyt_status traffic_of(const struct dyti_plan *plan,
+                                  struct dyti_traffic **out_traffic)
+{
+    const struct dyti_traffic_options options = {.fan_out =
+                                                     plan->inputs.fan_out};
+
+    *out_traffic = NULL;
+    return plan->rank >= 0
+               ? DYT_OK
+               : dyti_traffic_build(&plan->inputs, &options, out_traffic);
+}
+
 enum dyt_status dyti_explain_plan(const struct dyti_plan *plan, bool transfers,
                                   FILE *out)
 {
     struct sums s = add_up(plan);
+    struct dyti_traffic *traffic = NULL;
+    enum dyt_status st = traffic_of(plan, &traffic);
 
+    if (st != DYT_OK) {
+        return st;
+    }
     fprintf(out, "plan to %s", plan->inputs.dst->desc.phase);
     if (plan->rank >= 0) {
         fprintf(out, ", as rank %" PRId64 " sees it", plan->rank);
@@ -126,7 +145,9 @@ enum dyt_status dyti_explain_plan(const struct dyti_plan *plan, bool transfers,
     if (transfers) {
         print_transfers(plan, out);
     }
-    return dyti_words_done(out, "plan");
+    st = traffic == NULL ? DYT_OK : dyti_explain_traffic(traffic, out);
+    dyti_traffic_destroy(traffic);
+    return st != DYT_OK ? st : dyti_words_done(out, "plan");
 }
 
 /* ---- JSON --------------------------------------------------------------- */
@@ -205,6 +226,7 @@ static void transfers_json(const struct dyti_plan *plan, struct dyti_json *json)
                        dyti_kind_name((enum dyti_kind)t->src_kind));
         dyti_json_text(json, "dst_kind",
                        dyti_kind_name((enum dyti_kind)t->dst_kind));
+        dyti_json_u64(json, "wave", t->wave);
         dyti_words_box_json(json, "box", &t->box);
         dyti_json_end(json);
     }
@@ -215,6 +237,7 @@ void dyti_explain_plan_json(const struct dyti_plan *plan, bool transfers,
                             struct dyti_json *json, const char *key)
 {
     struct sums s = add_up(plan);
+    struct dyti_traffic *traffic = NULL;
 
     dyti_json_begin_object(json, key);
     dyti_json_text(json, "to", plan->inputs.dst->desc.phase);
@@ -229,5 +252,9 @@ void dyti_explain_plan_json(const struct dyti_plan *plan, bool transfers,
     if (transfers) {
         transfers_json(plan, json);
     }
+    if (traffic_of(plan, &traffic) == DYT_OK && traffic != NULL) {
+        dyti_explain_traffic_json(traffic, json, "traffic");
+    }
+    dyti_traffic_destroy(traffic);
     dyti_json_end(json);
 }
