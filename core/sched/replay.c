@@ -56,8 +56,8 @@ struct player {
     size_t heap_count, heap_cap;
     uint32_t *ready; /* to start at `now` */
     size_t ready_count, fence_at;
-    double now;
-    uint32_t cause; /* piece whose end is being dealt with */
+    double now, last; /* last: when a piece arrived */
+    uint32_t cause;   /* piece whose end is being dealt with */
     enum dyt_status status;
 };
 
@@ -332,7 +332,7 @@ static void open_fence(struct player *p)
 
 static void arrive(struct player *p, uint32_t piece)
 {
-    p->span[piece].arrive_s = p->now;
+    p->span[piece].arrive_s = p->last = p->now;
     p->done++;
     dyti_waits_done(&p->waits, p->cluster, p->piece, piece, false, true,
                     on_ready, p);
@@ -451,7 +451,7 @@ enum dyt_status dyti_replay(const struct dyti_cluster *cluster,
     st = st != DYT_OK ? st : make_shares(&p);
     st = st != DYT_OK ? st : play(&p);
     if (st == DYT_OK) {
-        *out_seconds = p.now;
+        *out_seconds = p.last;
     }
     player_fini(&p);
     return st;

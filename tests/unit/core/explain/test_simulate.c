@@ -1,0 +1,242 @@
+/* The simulator against times that can be worked out by hand. */
+#include "dyt_test.h"
+
+#include "explain/simulate.h"
+
+#include <math.h>
+
+static const uint32_t host[] = {0, 0, 1, 1};
+
+static struct dyti_cluster four(void)
+{
+    struct dyti_cluster c = {.rank_count = 4, .host_count = 2, .host = host};
+
+    c.link[DYTI_LINK_SELF].bytes_per_s = 1000.0;
+    c.link[DYTI_LINK_HOST] = (struct dyti_link){
+        .bytes_per_s = 100.0, .latency_s = 0.5, .message_s = 0.25};
+    c.link[DYTI_LINK_NIC] = (struct dyti_link){.bytes_per_s = 10.0};
+    return c;
+}
+
+static bool near(double a, double b)
+{
+    return fabs(a - b) <= 1e-9 * fabs(b) + 1e-12;
+}
+
+static struct dyti_piece piece(uint32_t from, uint32_t to, uint32_t round,
+                               uint64_t lo, uint64_t hi)
+{
+    return (struct dyti_piece){.src = from,
+                               .dst = to,
+                               .from = from,
+                               .to = to,
+                               .round = round,
+                               .lo = lo,
+                               .hi = hi};
+}
+
+/* Two messages one behind the other: 2 * (0.25 + 1), and 0.5 of latency for
+ * the last; the NIC is slower: 5 s side by side. */
+static void costs_and_classes(void **state)
+{
+    struct dyti_piece p[] = {piece(0, 1, 0, 0, 100), piece(0, 2, 0, 0, 50),
+                             piece(0, 1, 1, 100, 200)};
+    struct dyti_pieces pieces = {.piece = p, .count = 3, .round_count = 2};
+    struct dyti_cluster c = four();
+    struct dyti_simulate_inputs in = {
+        .cluster = &c, .pieces = &pieces, .memory_buckets = 10, .gantt = true};
+    struct dyti_simulation s = {0};
+
+    (void)state;
+    assert_ok(dyti_simulate(&in, &s));
+    assert_true(near(s.seconds, 5.0));
+    assert_true(near(s.done_s[1], 3.0));
+    assert_int_equal(DYTI_BOTTLENECK_BYTES, s.bottleneck);
+    assert_non_null(strstr(s.text, "NIC link of rank 0, sending"));
+    assert_int_equal(200, s.bytes[DYTI_LINK_HOST]);
+    assert_int_equal(2, s.messages[DYTI_LINK_HOST]);
+    /* rank 0 packs for both links at once, rank 1 has two that overlap by
+     * their latency */
+    assert_int_equal(150, s.peak_staging[0]);
+    assert_int_equal(200, s.peak_staging[1]);
+    assert_int_equal(0, s.peak_staging[3]);
+    /* bars: out of 0 on the host link (joined), on the NIC, into 1, into 2 */
+    assert_int_equal(4, s.bar_count);
+    assert_true(near(s.bar[0].end_s, 2.5));
+    assert_int_equal(200, s.bar[0].bytes);
+    assert_int_equal(DYTI_LINK_NIC, s.bar[1].link);
+    assert_true(s.bar[2].receiving && s.bar[2].rank == 1);
+    assert_int_equal(50, s.memory[9]); /* rank 0 at the end */
+    assert_int_equal(150, s.memory[0]);
+    dyti_simulation_fini(&s);
+}
+
+/* One direction at a time: both take twice as long. */
+static void half_duplex_is_shared(void **state)
+{
+    struct dyti_piece p[] = {piece(0, 2, 0, 0, 100), piece(2, 0, 0, 0, 100)};
+    struct dyti_pieces pieces = {.piece = p, .count = 2, .round_count = 1};
+    struct dyti_cluster c = four();
+    struct dyti_simulate_inputs in = {.cluster = &c, .pieces = &pieces};
+    struct dyti_simulation s = {0};
+
+    (void)state;
+    assert_ok(dyti_simulate(&in, &s));
+    assert_true(near(s.seconds, 10.0));
+    dyti_simulation_fini(&s);
+    c.link[DYTI_LINK_NIC].half_duplex = true;
+    assert_ok(dyti_simulate(&in, &s));
+    assert_true(near(s.seconds, 20.0));
+    assert_true(near(s.busiest.seconds, 20.0));
+    dyti_simulation_fini(&s);
+}
+
+/* A host's NICs share 15 bytes/s: 0 -> 2 of 50 and 1 -> 3 of 150 go at 7.5
+ * until the first is done (6.67 s), then at 10: 6.67 + 100 / 10. */
+static void hosts_share_their_nics(void **state)
+{
+    struct dyti_piece p[] = {piece(0, 2, 0, 0, 50), piece(1, 3, 0, 0, 150)};
+    struct dyti_pieces pieces = {.piece = p, .count = 2, .round_count = 1};
+    struct dyti_cluster c = four();
+    struct dyti_simulate_inputs in = {.cluster = &c, .pieces = &pieces};
+    struct dyti_simulation s = {0};
+
+    (void)state;
+    c.host_nic_bytes_per_s = 15.0;
+    assert_ok(dyti_simulate(&in, &s));
+    assert_true(near(s.seconds, 50.0 / 7.5 + 10.0));
+    dyti_simulation_fini(&s);
+    c.host_nic_bytes_per_s = 0.0;
+    c.core_bytes_per_s = 10.0; /* both go up through the core */
+    assert_ok(dyti_simulate(&in, &s));
+    assert_true(near(s.seconds, 20.0));
+    assert_int_equal(DYTI_PLACE_CORE, s.busiest.place);
+    assert_non_null(strstr(s.text, "core of the fabric, upward"));
+    dyti_simulation_fini(&s);
+}
+
+static void fences_hold_back(void **state)
+{
+    struct dyti_piece p[] = {piece(0, 2, 0, 0, 100), piece(1, 3, 1, 0, 100)};
+    struct dyti_pieces pieces = {.piece = p, .count = 2, .round_count = 2};
+    const size_t fence[] = {1};
+    struct dyti_cluster c = four();
+    struct dyti_simulate_inputs in = {.cluster = &c, .pieces = &pieces};
+    struct dyti_simulation s = {0};
+
+    (void)state;
+    assert_ok(dyti_simulate(&in, &s));
+    assert_true(near(s.seconds, 10.0));
+    dyti_simulation_fini(&s);
+    in.fence = fence;
+    in.fence_count = 1;
+    assert_ok(dyti_simulate(&in, &s));
+    assert_true(near(s.seconds, 20.0));
+    assert_int_equal(DYTI_BOTTLENECK_WAITING, s.bottleneck);
+    dyti_simulation_fini(&s);
+}
+
+/* What passes through stays in staging until it has left again; wave 1 waits
+ * for what wave 0 brings. */
+static void hops_and_waves(void **state)
+{
+    struct dyti_piece p[] = {piece(0, 2, 0, 0, 100), piece(2, 3, 1, 0, 100),
+                             piece(3, 2, 2, 0, 100)};
+    struct dyti_pieces pieces = {.piece = p, .count = 3, .round_count = 3};
+    struct dyti_cluster c = four();
+    struct dyti_simulate_inputs in = {.cluster = &c, .pieces = &pieces};
+    struct dyti_simulation s = {0};
+
+    (void)state;
+    p[0].dst = p[1].dst = 3; /* 0 -> 2 -> 3 */
+    p[1].src = 0;
+    p[1].hop = 1;
+    p[2].wave = 1; /* 3 -> 2, of what came to 3 */
+    c.link[DYTI_LINK_HOST] = (struct dyti_link){.bytes_per_s = 100.0};
+    assert_ok(dyti_simulate(&in, &s));
+    assert_true(near(s.seconds, 12.0));
+    assert_true(near(s.done_s[3], 12.0));
+    assert_int_equal(100, s.peak_staging[2]);
+    dyti_simulation_fini(&s);
+}
+
+/* A ring of 4 over 2 hosts in 16 chunks: the slow link carries all, the others
+ * add a chunk each; an all-gather has 3 steps. */
+static void collectives_are_rings(void **state)
+{
+    uint32_t member[] = {0, 1, 2, 3};
+    struct dyti_collective one = {.kind = DYTI_COLLECTIVE_BROADCAST,
+                                  .root = 0,
+                                  .member_count = 4,
+                                  .bytes = 1600};
+    struct dyti_promotion promotion = {
+        .collective = &one, .count = 1, .member = member, .member_total = 4};
+    struct dyti_cluster c = four();
+    struct dyti_simulate_inputs in = {
+        .cluster = &c, .promotion = &promotion, .collective_chunk_bytes = 100};
+    struct dyti_simulation s = {0};
+
+    (void)state;
+    c.link[DYTI_LINK_HOST] = (struct dyti_link){.bytes_per_s = 100.0};
+    assert_ok(dyti_simulate(&in, &s));
+    assert_true(near(s.seconds, 1.0 + 160.0 + 1.0));
+    assert_int_equal(1600, s.bytes[DYTI_LINK_NIC]);
+    dyti_simulation_fini(&s);
+    one.kind = DYTI_COLLECTIVE_ALL_GATHER;
+    one.bytes = 100;
+    assert_ok(dyti_simulate(&in, &s));
+    assert_true(near(s.seconds, 30.0));
+    assert_int_equal(600, s.bytes[DYTI_LINK_NIC]);
+    dyti_simulation_fini(&s);
+    one.kind = DYTI_COLLECTIVE_SCATTER;
+    assert_ok(dyti_simulate(&in, &s));
+    assert_true(near(s.seconds, 20.0));
+    dyti_simulation_fini(&s);
+    one.kind = DYTI_COLLECTIVE_GATHER;
+    one.root = 3;
+    assert_ok(dyti_simulate(&in, &s));
+    assert_true(near(s.done_s[3], 20.0));
+    dyti_simulation_fini(&s);
+}
+
+static void copies_and_nothing(void **state)
+{
+    const uint64_t keep[] = {0, 5000, 0, 0}, resident[] = {7, 0, 0, 0};
+    struct dyti_piece p[] = {piece(0, 1, 0, 0, 100)};
+    struct dyti_pieces pieces = {.piece = p, .count = 1, .round_count = 1};
+    struct dyti_cluster c = four();
+    struct dyti_simulate_inputs in = {
+        .cluster = &c, .resident_bytes = resident, .memory_buckets = 1};
+    struct dyti_simulation s = {0};
+
+    (void)state;
+    assert_ok(dyti_simulate(&in, &s));
+    assert_int_equal(DYTI_BOTTLENECK_NONE, s.bottleneck);
+    assert_true(s.seconds == 0.0);
+    dyti_simulation_fini(&s);
+    in.keep_bytes = keep;
+    in.pieces = &pieces;
+    assert_ok(dyti_simulate(&in, &s));
+    assert_int_equal(DYTI_BOTTLENECK_COPIES, s.bottleneck);
+    assert_true(near(s.seconds, 5.0));
+    assert_int_equal(107, s.memory[0]);
+    dyti_simulation_fini(&s);
+    p[0].to = 9;
+    assert_status(DYT_ERR_INVALID, dyti_simulate(&in, &s));
+    p[0].to = 1;
+    c.link[DYTI_LINK_HOST].bytes_per_s = 0.0;
+    assert_status(DYT_ERR_INVALID, dyti_simulate(&in, &s));
+    assert_error_has("host link has no speed");
+    assert_null(s.done_s);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(costs_and_classes),
+    cmocka_unit_test(half_duplex_is_shared),
+    cmocka_unit_test(hosts_share_their_nics),
+    cmocka_unit_test(fences_hold_back),
+    cmocka_unit_test(hops_and_waves),
+    cmocka_unit_test(collectives_are_rings),
+    cmocka_unit_test(copies_and_nothing),
+};
+DYT_TEST_MAIN(tests)
