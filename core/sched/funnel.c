@@ -216,13 +216,39 @@ static enum dyt_status choose_chunk(struct funnel *f)
     return DYT_OK;
 }
 
+/* By wave, src, dst: chunks are dealt in this order. */
+static enum dyt_status sort_flows(const struct dyti_order *in,
+                                  struct dyti_flow **out_flow)
+{
+    struct dyti_flow *flow = malloc((in->flow_count + 1) * sizeof(*flow));
+    uint32_t *sorted = NULL;
+    enum dyt_status st = dyti_order_sorted(in, &sorted);
+
+    if (st == DYT_OK && flow == NULL) {
+        st = DYTI_FAIL(DYT_ERR_NOMEM, "%zu flows", in->flow_count);
+    }
+    for (size_t i = 0; i < in->flow_count && st == DYT_OK; i++) {
+        flow[i] = in->flow[sorted[i]];
+    }
+    free(sorted);
+    if (st != DYT_OK) {
+        free(flow);
+        return st;
+    }
+    *out_flow = flow;
+    return DYT_OK;
+}
+
 static enum dyt_status order(const struct dyti_order *in,
                              struct dyti_pieces *out_pieces)
 {
-    struct funnel f = {.in = in};
-    uint32_t *sorted = NULL, *host_lead = NULL;
-    enum dyt_status st = dyti_order_sorted(in, &sorted);
+    struct dyti_order mine = *in;
+    struct funnel f = {.in = &mine};
+    struct dyti_flow *flow = NULL;
+    uint32_t *host_lead = NULL;
+    enum dyt_status st = sort_flows(in, &flow);
 
+    mine.flow = flow;
     st = st != DYT_OK ? st : make_leads(in, &host_lead);
     if (st == DYT_OK) {
         f.way = malloc((in->flow_count + 1) * sizeof(*f.way));
@@ -232,19 +258,17 @@ static enum dyt_status order(const struct dyti_order *in,
         }
     }
     for (size_t i = 0; i < in->flow_count && st == DYT_OK; i++) {
-        way_of(in, &in->flow[i], host_lead, &f.way[i]);
+        way_of(in, &flow[i], host_lead, &f.way[i]);
     }
     st = st != DYT_OK ? st : choose_chunk(&f);
     for (size_t i = 0; i < in->flow_count && st == DYT_OK; i++) {
-        uint32_t wave = in->flow[sorted[i]].wave;
+        bool first = i == 0 || flow[i].wave != flow[i - 1].wave;
 
-        for (uint32_t hop = 0; st == DYT_OK && hop < HOPS &&
-                               (i == 0 || wave != in->flow[sorted[i - 1]].wave);
-             hop++) {
-            st = add_hop(&f, wave, hop);
+        for (uint32_t hop = 0; st == DYT_OK && hop < HOPS && first; hop++) {
+            st = add_hop(&f, flow[i].wave, hop);
         }
     }
-    st = st != DYT_OK ? st : dyti_pieces_finish(in, &f.list, out_pieces);
+    st = st != DYT_OK ? st : dyti_pieces_finish(&mine, &f.list, out_pieces);
     if (st != DYT_OK) {
         DYTI_NOTE("ordering %zu flows by 'funnel'", in->flow_count);
     }
@@ -252,7 +276,7 @@ static enum dyt_status order(const struct dyti_order *in,
     free(f.way);
     free(f.hops);
     free(host_lead);
-    free(sorted);
+    free(flow);
     return st;
 }
 

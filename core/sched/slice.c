@@ -297,7 +297,8 @@ enum dyt_status dyti_takes_sliced(const struct dyti_graph *graph,
     unit = load / TAIL / DYTI_PIECE_ALIGN * DYTI_PIECE_ALIGN;
     unit = unit < DYTI_PIECE_ALIGN ? DYTI_PIECE_ALIGN : unit;
     r = graph->chunk_bytes / DYTI_PIECE_ALIGN * DYTI_PIECE_ALIGN;
-    r = r < unit ? unit : r;
+    r = r < DYTI_PIECE_ALIGN ? DYTI_PIECE_ALIGN : r;
+    unit = unit > r ? r : unit;
     for (uint64_t left = load; st == DYT_OK && left >= r && r >= unit;) {
         if (s.effort > EFFORT) {
             st = DYT_ERR_UNSUPPORTED;

@@ -70,6 +70,13 @@ static void random_traffic_ends_near_the_load(void **state)
     }
 }
 
+static bool same_piece(const struct dyti_piece *a, const struct dyti_piece *b)
+{
+    return a->src == b->src && a->dst == b->dst && a->wave == b->wave &&
+           a->from == b->from && a->to == b->to && a->round == b->round &&
+           a->hop == b->hop && a->lo == b->lo && a->hi == b->hi;
+}
+
 /* Flows in another order, and once more: the same pieces. */
 static void equal_inputs_give_equal_pieces(void **state)
 {
@@ -96,9 +103,8 @@ static void equal_inputs_give_equal_pieces(void **state)
             }
             assert_ok(ops->order(&in, &b));
             assert_int_equal(a.count, b.count);
-            if (a.count > 0) {
-                assert_memory_equal(a.piece, b.piece,
-                                    a.count * sizeof(*a.piece));
+            for (size_t i = 0; i < a.count; i++) {
+                assert_true(same_piece(&a.piece[i], &b.piece[i]));
             }
             dyti_pieces_fini(&a);
             dyti_pieces_fini(&b);
