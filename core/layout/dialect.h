@@ -72,6 +72,9 @@ void dyti_layout_part(const struct dyti_layout *layout, uint32_t member,
 /* Member of dense coordinates. */
 uint32_t dyti_layout_member(const struct dyti_layout *layout, uint32_t tp,
                             uint32_t cp, uint32_t dp, uint32_t pp);
+/* The lowest member with the same tp rank, pipeline stage and expert
+ * coordinates: where only those count, its representative. */
+uint32_t dyti_layout_alike(const struct dyti_layout *layout, uint32_t member);
 /* Position in the ZeRO group of dense tensors (dp * cp_size + cp). */
 uint32_t dyti_layout_zero_rank(const struct dyti_part *part);
 /* Pipeline stage that holds a layer. */

@@ -224,6 +224,7 @@ static inline bool dyti_layout_holds(const struct dyti_layout *layout,
 /* A layout from lists of shards that ranks handed in (a plugin's views): one
  * view per rank, taken over on success.  Shards may have any strides; a box may
  * be held by many, and every element of every tensor must be held by one.
+ * Empty shards are left out; offsets and strides are multiples of the element.
  * desc: world_size, dtypes, residency, host; degrees are ignored.
  * DYT_ERR_LAYOUT lists up to ten faults at once: shards outside their tensor,
  * missing elements, overlapping memory, out of bounds of region_bytes. */

@@ -169,22 +169,28 @@ static bool has_own_extras(const struct dyti_layout *layout)
     return false;
 }
 
+uint32_t dyti_layout_alike(const struct dyti_layout *layout, uint32_t member)
+{
+    struct dyti_part part;
+
+    dyti_layout_part(layout, member, &part);
+    if (!layout->index->has_experts) {
+        return dyti_layout_member(layout, part.tp_rank, 0, 0, part.pp_rank);
+    }
+    return member_at(layout, part.pp_rank,
+                     lowest_alike(&layout->desc, in_stage(&part)));
+}
+
 uint32_t dyti_native_representative(const struct dyti_layout *layout,
                                     uint32_t member, enum dyti_kind kind)
 {
     const struct dyti_layout_desc *d = &layout->desc;
-    struct dyti_part part;
+    uint32_t edp = d->tp * d->cp * d->dp / (d->ep * d->etp);
+    bool own = kind == DYTI_EXTRA
+                   ? has_own_extras(layout)
+                   : dyti_native_is_cut(d->zero, kind) &&
+                         (d->dp * d->cp > 1 ||
+                          (layout->index->experts_apart && edp > 1));
 
-    dyti_layout_part(layout, member, &part);
-    if (kind == DYTI_EXTRA
-            ? has_own_extras(layout)
-            : dyti_native_is_cut(d->zero, kind) &&
-                  (d->dp * d->cp > 1 ||
-                   (layout->index->experts_apart && part.edp_size > 1))) {
-        return member;
-    }
-    if (!layout->index->has_experts) {
-        return dyti_layout_member(layout, part.tp_rank, 0, 0, part.pp_rank);
-    }
-    return member_at(layout, part.pp_rank, lowest_alike(d, in_stage(&part)));
+    return own ? member : dyti_layout_alike(layout, member);
 }

@@ -181,8 +181,5 @@ bool dyti_local_is_fixed(const struct dyti_local *local)
 uint32_t dyti_local_representative(const struct dyti_layout *layout,
                                    uint32_t member, bool cut)
 {
-    /* Who holds the same parameters is a matter of coordinates, which all
-     * dialects share. */
-    return cut ? member
-               : dyti_native_representative(layout, member, DYTI_PARAM);
+    return cut ? member : dyti_layout_alike(layout, member);
 }
