@@ -153,7 +153,6 @@ struct dyti_trainer_config dyti_assembly_trainer(const struct dyti_assembly *a)
     c.kl.estimator = g->kl_estimator;
     c.kl.in = g->kl_in;
     c.overlong = g->overlong;
-    c.overlong_factor = 0.0f; /* score has taken it off already */
     c.temperature = (float)r->sampling.temperature;
     c.max_response_tokens = r->sampling.max_response_tokens;
     set_loss(&c, &t->loss);

@@ -1,5 +1,6 @@
-/* What a model is, for commands that need no weights: a folder with config.json,
- * that file itself, a model of the cache, or a preset of `model init`. */
+/* What a model is, for commands that need no weights: a folder with
+ * config.json, that file itself, a model of the cache, or a preset of `model
+ * init`. */
 #ifndef DYTI_CLI_FIND_ARCH_H
 #define DYTI_CLI_FIND_ARCH_H
 

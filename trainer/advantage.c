@@ -35,25 +35,11 @@ static double moments_std(const struct moments *m)
     return var > 0 ? sqrt(var) : 0;
 }
 
-/* DAPO: nothing up to max - buffer, then linearly to -factor at max. */
-static double soft_punishment(const struct dyti_trainer_config *c,
-                              uint32_t count)
-{
-    uint32_t free_tokens = c->max_response_tokens - c->overlong_buffer;
-
-    if (c->overlong_factor <= 0 || c->overlong_buffer == 0 ||
-        count <= free_tokens) {
-        return 0;
-    }
-    return -(double)c->overlong_factor * (double)(count - free_tokens) /
-           (double)c->overlong_buffer;
-}
-
 static double shaped_reward(const struct dyti_trainer_config *c,
                             const struct dyti_sample *sample,
                             const double *kl_sum)
 {
-    double r = (double)sample->reward + soft_punishment(c, sample->count);
+    double r = (double)sample->reward;
 
     return kl_sum == NULL ? r : r - (double)c->kl.coef * *kl_sum;
 }

@@ -29,7 +29,7 @@ static enum dyt_status refuse_mini(uint32_t count, uint32_t mini)
                      mini, count, less, more);
 }
 
-static enum dyt_status load_sequence(struct dyti_sequence *s,
+static enum dyt_status load_sequence(struct dyti_train_sequence *s,
                                      const struct dyti_batch *batch, uint32_t i,
                                      int64_t positions)
 {
@@ -51,7 +51,7 @@ static enum dyt_status load_sequence(struct dyti_sequence *s,
                          sample->index, (unsigned long long)sample->prompt,
                          (unsigned long long)length, (long long)positions);
     }
-    *s = (struct dyti_sequence){
+    *s = (struct dyti_train_sequence){
         .sample = sample,
         .prompt = prompt->ids,
         .prompt_count = prompt->id_count,
@@ -104,7 +104,7 @@ void dyti_train_batch_fini(struct dyti_train_batch *tb)
 /* One mini-batch being dealt: its kept sequences, and the pieces that groups
  * (samples of one prompt) are parted into.  Arrays are [mini], load is [dp]. */
 struct deal {
-    struct dyti_sequence **kept;
+    struct dyti_train_sequence **kept;
     uint64_t *load;
     uint32_t *rows, *end, *who; /* end: in `kept` */
     uint32_t kept_count, piece_count, dp;
@@ -173,7 +173,7 @@ static void give_out(struct deal *d)
 static enum dyt_status deal_mini(struct dyti_train_batch *tb, uint32_t m,
                                  struct deal *d)
 {
-    struct dyti_sequence *s = tb->sequence + (size_t)m * tb->mini;
+    struct dyti_train_sequence *s = tb->sequence + (size_t)m * tb->mini;
     uint64_t best = UINT64_MAX, most;
 
     d->kept_count = 0;
@@ -216,7 +216,7 @@ enum dyt_status dyti_train_batch_deal(struct dyti_train_batch *tb,
     d.end = d.rows + n;
     d.who = d.end + n;
     for (uint32_t i = 0; i < tb->sequence_count; i++) {
-        struct dyti_sequence *s = &tb->sequence[i];
+        struct dyti_train_sequence *s = &tb->sequence[i];
 
         s->keep = keep[i];
         s->masked = config->overlong == DYTI_OVERLONG_MASK &&
@@ -232,7 +232,7 @@ enum dyt_status dyti_train_batch_deal(struct dyti_train_batch *tb,
 struct dyti_loss_totals dyti_train_batch_totals(
     const struct dyti_train_batch *tb, uint32_t m)
 {
-    const struct dyti_sequence *s = tb->sequence + (size_t)m * tb->mini;
+    const struct dyti_train_sequence *s = tb->sequence + (size_t)m * tb->mini;
     struct dyti_loss_totals totals = {0};
 
     for (uint32_t i = 0; i < tb->mini; i++) {

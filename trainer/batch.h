@@ -7,7 +7,7 @@
 #include "trainer/loss.h"
 #include "trainer/trainer.h"
 
-struct dyti_sequence {
+struct dyti_train_sequence {
     const struct dyti_sample *sample; /* borrowed from the batch */
     const int32_t *prompt;            /* [prompt_count], borrowed */
     uint32_t prompt_count;
@@ -20,7 +20,8 @@ struct dyti_sequence {
 
 /* Samples [m * mini, (m + 1) * mini) are mini-batch m. */
 struct dyti_train_batch {
-    struct dyti_sequence *sequence; /* [sequence_count], owned; by sample */
+    struct dyti_train_sequence
+        *sequence; /* [sequence_count], owned; by sample */
     size_t sequence_cap;
     uint32_t sequence_count, mini, mini_count;
     uint64_t token_count;

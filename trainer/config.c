@@ -59,8 +59,6 @@ static enum dyt_status check_numbers(const struct dyti_trainer_config *c)
         {"algorithm.rollout_is_min", c->rollout_is_min, 0, any, false},
         {"algorithm.rollout_is_max", c->rollout_is_max, c->rollout_is_min, any,
          true},
-        {"algorithm.overlong_penalty.factor", c->overlong_factor, 0, any,
-         false},
         {"loss.clip_low", c->clip_low, 0, 1, false},
         {"loss.clip_high", c->clip_high, 0, any, false},
         {"optimizer.lr", c->lr, 0, any, false},
@@ -97,12 +95,6 @@ static enum dyt_status check_pairs(const struct dyti_trainer_config *c)
                          "loss.loss_agg seq-mean-token-sum-norm "
                          "divides by max_response_tokens, "
                          "which is not set");
-    }
-    if (c->overlong_factor > 0 && c->overlong_buffer > c->max_response_tokens) {
-        return DYTI_FAIL(DYT_ERR_CONFIG,
-                         "algorithm.overlong_penalty.buffer is %u, it must be "
-                         "at most max_response_tokens = %u",
-                         c->overlong_buffer, c->max_response_tokens);
     }
     return DYT_OK;
 }

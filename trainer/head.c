@@ -18,7 +18,8 @@ struct head {
     bool no_grad;
 };
 
-static const struct dyti_sequence *sequence_of(const struct head *h, uint32_t i)
+static const struct dyti_train_sequence *sequence_of(const struct head *h,
+                                                     uint32_t i)
 {
     return &h->t->batch.sequence[h->micro->sequence[i]];
 }
@@ -33,7 +34,7 @@ static void store(const struct head *h, uint32_t lo, uint32_t hi)
     uint32_t at = 0; /* first target of the sequence */
 
     for (uint32_t i = 0; i < h->micro->sequence_count; i++) {
-        const struct dyti_sequence *s = sequence_of(h, i);
+        const struct dyti_train_sequence *s = sequence_of(h, i);
         uint32_t end = at + s->sample->count;
         uint32_t from = at > lo ? at : lo, to = end < hi ? end : hi;
 

@@ -23,7 +23,7 @@ struct own {
 static void add_own(struct own *own, const struct dyti_train_batch *tb,
                     uint32_t number, uint64_t cap)
 {
-    const struct dyti_sequence *s = &tb->sequence[number];
+    const struct dyti_train_sequence *s = &tb->sequence[number];
     uint32_t last = own->piece_count - 1, more = s->sample->count - 1;
 
     if (own->count > 0 &&
@@ -105,7 +105,7 @@ static void add_targets(struct filling *f, const struct dyti_sample *sample,
 }
 
 /* Prompt and answer in one. */
-static void add_single(struct filling *f, const struct dyti_sequence *s)
+static void add_single(struct filling *f, const struct dyti_train_sequence *s)
 {
     int64_t row = f->m->nn.packed.row_count;
     uint32_t p = s->prompt_count;
@@ -120,7 +120,7 @@ static void add_single(struct filling *f, const struct dyti_sequence *s)
 static void add_group(struct filling *f, const struct dyti_train_batch *tb,
                       const uint32_t *number, uint32_t count)
 {
-    const struct dyti_sequence *head = &tb->sequence[number[0]];
+    const struct dyti_train_sequence *head = &tb->sequence[number[0]];
     int32_t root = (int32_t)f->m->nn.packed.sequence_count;
     uint32_t p = head->prompt_count;
     int64_t prompt_row = f->m->nn.packed.row_count + p - 1;

@@ -21,7 +21,7 @@ void dyti_report_gap(struct dyti_report *report, const struct dyti_trainer *t,
         return;
     }
     for (size_t i = (size_t)lo * b->mini; i < (size_t)hi * b->mini; i++) {
-        const struct dyti_sequence *q = &b->sequence[i];
+        const struct dyti_train_sequence *q = &b->sequence[i];
         struct dyti_loss_sequence s = {.count = q->sample->count,
                                        .old = t->value[which] + q->token_first,
                                        .rollout = q->sample->processed};
@@ -76,7 +76,7 @@ static void count_batch(const struct dyti_trainer *t, uint64_t version,
         m->sequences += totals.sequences;
     }
     for (uint32_t i = 0; i < t->batch.sequence_count; i++) {
-        const struct dyti_sequence *s = &t->batch.sequence[i];
+        const struct dyti_train_sequence *s = &t->batch.sequence[i];
 
         m->rows += s->keep ? s->rows : 0;
         for (uint32_t k = 0; s->keep && k < s->sample->span_count; k++) {

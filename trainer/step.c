@@ -157,7 +157,7 @@ struct dyti_loss_sequence dyti_rank_sequence(const struct dyti_trainer *t,
                                              uint32_t number)
 {
     const struct dyti_trainer_config *c = &t->p.config;
-    const struct dyti_sequence *q = &t->batch.sequence[number];
+    const struct dyti_train_sequence *q = &t->batch.sequence[number];
     struct dyti_loss_sequence s = {
         .count = q->sample->count,
         .current = t->value[DYTI_LOGPROB_CURRENT] + q->token_first,

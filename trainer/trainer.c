@@ -210,7 +210,7 @@ const float *dyti_trainer_token_values(const struct dyti_trainer *trainer,
                                        enum dyti_trainer_logprob which)
 {
     const struct dyti_part *part = &trainer->view->part;
-    const struct dyti_sequence *s;
+    const struct dyti_train_sequence *s;
 
     if (sample >= trainer->batch.sequence_count || !trainer->have[which] ||
         !part->has_head) {

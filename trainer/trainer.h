@@ -50,10 +50,8 @@ struct dyti_trainer_config {
         enum dyti_kl_in in;
     } kl;
     float temperature; /* of the rollout; <= 0 (greedy) counts as 1 */
-    uint32_t max_response_tokens; /* divisor of SUM_NORM, soft punishment */
+    uint32_t max_response_tokens; /* divisor of SUM_NORM */
     enum dyti_overlong overlong; /* MASK: finish == LENGTH is not in the loss */
-    uint32_t overlong_buffer;    /* DAPO's soft punishment; factor 0: off */
-    float overlong_factor;
 
     /* loss */
     enum dyti_loss_agg loss_agg;

@@ -2,8 +2,6 @@
  * of a chunk of rows over a vocabulary cut between TP members, and back. */
 #include "nn/pass.h"
 
-#include <math.h>
-
 struct head_work {
     float *max; /* [rows] */
     float *sum; /* [3, rows]: exp, z * exp, z of the target; one all-reduce */
@@ -71,21 +69,15 @@ static enum dyt_status statistics(struct dyti_nn *nn,
     return dyti_nn_all_reduce(nn, work->sum, 3 * rows, DYTI_SUM_F32);
 }
 
-/* log p(target) = z - lse;  H = -Σ p log p = lse - Σ p z. */
-static void finish(struct dyti_nn_head_chunk *chunk,
-                   const struct head_work *work)
+static enum dyt_status finish(struct dyti_nn *nn,
+                              struct dyti_nn_head_chunk *chunk,
+                              const struct head_work *work)
 {
     const float *sum_exp = work->sum, *sum_zexp = sum_exp + chunk->rows;
-    const float *target_z = sum_zexp + chunk->rows;
 
-    for (int64_t r = 0; r < chunk->rows; r++) {
-        double lse = (double)work->max[r] + log((double)sum_exp[r]);
-
-        chunk->lse[r] = (float)lse;
-        chunk->logprob[r] = (float)((double)target_z[r] - lse);
-        chunk->entropy[r] =
-            (float)(lse - (double)sum_zexp[r] / (double)sum_exp[r]);
-    }
+    return nn->kernels.ops->row_finish(
+        nn->kernels.self, chunk->rows, work->max, sum_exp, sum_zexp,
+        sum_zexp + chunk->rows, chunk->lse, chunk->logprob, chunk->entropy);
 }
 
 static enum dyt_status run(struct dyti_nn *nn,
@@ -107,7 +99,7 @@ static enum dyt_status run(struct dyti_nn *nn,
     DYTI_NN_TRY(
         dyti_nn_linear(nn, head, chunk->normed, chunk->rows, chunk->logits));
     DYTI_NN_TRY(statistics(nn, chunk, &work));
-    finish(chunk, &work);
+    DYTI_NN_TRY(finish(nn, chunk, &work));
     dyti_region_rewind(region, mark);
     return DYT_OK;
 }

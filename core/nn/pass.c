@@ -44,8 +44,10 @@ enum dyt_status dyti_nn_check_rows(const struct dyti_nn *nn, int64_t rows,
     return DYT_OK;
 }
 
-enum dyt_status dyti_nn_linear(struct dyti_nn *nn, struct dyti_nn_matrix m,
-                               const float *x, int64_t rows, float *y)
+/* y[rows, out] = x[rows, in]·wᵀ (+ y). */
+static enum dyt_status times_weights(struct dyti_nn *nn,
+                                     struct dyti_nn_matrix m, const float *x,
+                                     int64_t rows, float *y, bool accumulate)
 {
     struct dyti_gemm gemm = {.m = rows,
                              .n = m.out,
@@ -57,9 +59,16 @@ enum dyt_status dyti_nn_linear(struct dyti_nn *nn, struct dyti_nn_matrix m,
                              .c = y,
                              .ldc = m.out,
                              .b_dtype = m.dtype,
-                             .trans_b = true};
+                             .trans_b = true,
+                             .accumulate = accumulate};
 
     return nn->kernels.ops->gemm(nn->kernels.self, &gemm);
+}
+
+enum dyt_status dyti_nn_linear(struct dyti_nn *nn, struct dyti_nn_matrix m,
+                               const float *x, int64_t rows, float *y)
+{
+    return times_weights(nn, m, x, rows, y, false);
 }
 
 enum dyt_status dyti_nn_linear_dx(struct dyti_nn *nn, struct dyti_nn_matrix m,
@@ -103,23 +112,12 @@ enum dyt_status dyti_nn_residual(struct dyti_nn *nn, struct dyti_nn_matrix m,
                                  const float *x, int64_t rows,
                                  const float *from, float *to)
 {
-    struct dyti_gemm gemm = {.m = rows,
-                             .n = m.out,
-                             .k = m.in,
-                             .a = x,
-                             .lda = m.in,
-                             .b = m.w,
-                             .ldb = m.in,
-                             .c = to,
-                             .ldc = m.out,
-                             .b_dtype = m.dtype,
-                             .trans_b = true,
-                             .accumulate = nn->part.tp_rank == 0};
+    bool accumulate = nn->part.tp_rank == 0; /* once among the TP members */
 
-    if (gemm.accumulate && from != to) {
+    if (accumulate && from != to) {
         DYTI_NN_TRY(dyti_nn_copy(nn, from, to, rows, m.out));
     }
-    DYTI_NN_TRY(nn->kernels.ops->gemm(nn->kernels.self, &gemm));
+    DYTI_NN_TRY(times_weights(nn, m, x, rows, to, accumulate));
     return dyti_nn_all_reduce(nn, to, rows * m.out, DYTI_SUM_F32);
 }
 

@@ -240,6 +240,13 @@ struct dyti_kernel_ops {
                                 const float *max, const int32_t *target,
                                 int64_t vocab_lo, float *sum_exp,
                                 float *sum_zexp, float *target_z);
+    /* Pass 3, from sums over all ranks: lse = max + ln(sum_exp), logprob =
+     * target_z - lse, entropy = -Σ p ln p = lse - sum_zexp / sum_exp; in f64,
+     * rounded once. */
+    enum dyt_status (*row_finish)(void *self, int64_t rows, const float *max,
+                                  const float *sum_exp, const float *sum_zexp,
+                                  const float *target_z, float *lse,
+                                  float *logprob, float *entropy);
     /* In place: logits -> d logits, for L = Σ dlogprob·logprob(target) +
      * dentropy·entropy, p = exp(z - lse):
      *   scale * (dlogprob·(1[target] - p) - dentropy·p·(z - lse + entropy)) */

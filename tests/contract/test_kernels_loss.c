@@ -13,6 +13,44 @@ static void same(struct bits *bits, const char *what, const float *got,
 
 /* ---- logits ---- */
 
+/* lse, log-probability and entropy from the sums of row_sums. */
+static void check_finish(struct dyti_kernels host,
+                         struct dyti_kernels reference, struct bits *bits,
+                         int64_t rows, float *const stat[4])
+{
+    static const char *const name[] = {"lse", "logprob", "entropy"};
+    struct bag bag = {0};
+    float *got[3], *want[3];
+
+    for (int i = 0; i < 3; i++) {
+        got[i] = floats(&bag, rows, 3, 1.0f);
+        want[i] = floats(&bag, rows, 4, 1.0f);
+    }
+    assert_ok(host.ops->row_finish(host.self, rows, stat[0], stat[1], stat[2],
+                                   stat[3], got[0], got[1], got[2]));
+    assert_ok(reference.ops->row_finish(reference.self, rows, stat[0], stat[1],
+                                        stat[2], stat[3], want[0], want[1],
+                                        want[2]));
+    for (int i = 0; i < 3; i++) {
+        same(bits, name[i], got[i], want[i], rows, 1e-7);
+    }
+    bag_empty(&bag);
+}
+
+/* Two equally likely tokens, by hand. */
+static void a_row_is_finished(void **state)
+{
+    const float max = 3.0f, sum = 2.0f, zsum = 6.0f, z = 3.0f;
+    float lse, logprob, entropy;
+
+    (void)state;
+    assert_ok(dyti_kernels_reference.row_finish(NULL, 1, &max, &sum, &zsum, &z,
+                                                &lse, &logprob, &entropy));
+    assert_true(fabs((double)lse - 3.0 - 0.6931471805599453) < 1e-6);
+    assert_true(fabs((double)logprob + 0.6931471805599453) < 1e-7);
+    assert_true(fabs((double)entropy - 0.6931471805599453) < 1e-6);
+}
+
 static void check_loss(struct dyti_kernels host, struct dyti_kernels reference,
                        struct bits *bits, int64_t rows, int64_t cols,
                        float scale)
@@ -45,6 +83,7 @@ static void check_loss(struct dyti_kernels host, struct dyti_kernels reference,
     same(bits, "sum_exp", got[1], stat[1], rows, 5e-6);
     same(bits, "sum_zexp", got[2], stat[2], rows, 2e-5);
     same(bits, "target_z", got[3], stat[3], rows, 0.0);
+    check_finish(host, reference, bits, rows, stat);
     for (int64_t r = 0; r < rows; r++) {
         stat[0][r] += logf(stat[1][r]);
     }
@@ -211,9 +250,8 @@ static void flats(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(losses),
-    cmocka_unit_test(broken_logits),
-    cmocka_unit_test(exponential),
+    cmocka_unit_test(losses),        cmocka_unit_test(a_row_is_finished),
+    cmocka_unit_test(broken_logits), cmocka_unit_test(exponential),
     cmocka_unit_test(flats),
 };
 

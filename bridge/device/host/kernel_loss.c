@@ -1,6 +1,8 @@
 /* Statistics of logits and their gradient, in tiles of rows. */
 #include "device/host/kernels.h"
 
+#include <math.h>
+
 struct job {
     struct host *host;
     const float *logits;
@@ -87,6 +89,24 @@ enum dyt_status dyti_host_row_sums(void *self, const float *logits, int64_t ld,
                     .target_z = target_z};
 
     run(&j, sums_tile);
+    return DYT_OK;
+}
+
+/* A logarithm a row: the pool would cost more than it saves. */
+enum dyt_status dyti_host_row_finish(void *self, int64_t rows, const float *max,
+                                     const float *sum_exp,
+                                     const float *sum_zexp,
+                                     const float *target_z, float *lse,
+                                     float *logprob, float *entropy)
+{
+    (void)self;
+    for (int64_t r = 0; r < rows; r++) {
+        double z = (double)max[r] + log((double)sum_exp[r]);
+
+        lse[r] = (float)z;
+        logprob[r] = (float)((double)target_z[r] - z);
+        entropy[r] = (float)(z - (double)sum_zexp[r] / (double)sum_exp[r]);
+    }
     return DYT_OK;
 }
 

@@ -135,6 +135,7 @@ const struct dyti_kernel_ops dyti_kernels_host = {
     .attention_back = dyti_host_attention_back,
     .row_max = dyti_host_row_max,
     .row_sums = dyti_host_row_sums,
+    .row_finish = dyti_host_row_finish,
     .xent_back = dyti_host_xent_back,
     .add = dyti_host_add,
     .scale = dyti_host_scale,

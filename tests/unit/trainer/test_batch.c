@@ -109,7 +109,7 @@ static void check_micro(const struct dyti_train_batch *tb,
     uint32_t target = 0;
 
     for (uint32_t i = 0; i < m->sequence_count; i++) {
-        const struct dyti_sequence *s = &tb->sequence[m->sequence[i]];
+        const struct dyti_train_sequence *s = &tb->sequence[m->sequence[i]];
 
         seen[m->sequence[i]]++;
         for (uint32_t t = 0; t < s->sample->count; t++, target++) {
@@ -133,7 +133,7 @@ static void check_rows(const struct dyti_train_batch *tb,
     uint64_t rows = 0;
 
     for (uint32_t i = 0; i < m->sequence_count; i++) {
-        const struct dyti_sequence *s = &tb->sequence[m->sequence[i]];
+        const struct dyti_train_sequence *s = &tb->sequence[m->sequence[i]];
         bool again =
             i > 0 && tb->sequence[m->sequence[i - 1]].prompt == s->prompt;
 

@@ -80,12 +80,6 @@ static void bad_norm(struct dyti_trainer_config *c)
 {
     c->loss_agg = DYTI_AGG_SEQ_MEAN_TOKEN_SUM_NORM;
 }
-static void bad_buffer(struct dyti_trainer_config *c)
-{
-    c->overlong_factor = 1;
-    c->overlong_buffer = 9;
-    c->max_response_tokens = 8;
-}
 static void bad_is_range(struct dyti_trainer_config *c)
 {
     c->rollout_is_min = 2;
@@ -111,7 +105,6 @@ static void wrong_settings_are_named(void **state)
     } row[] = {
         {bad_dual, "loss.clip_dual is 1.1"},
         {bad_norm, "max_response_tokens"},
-        {bad_buffer, "algorithm.overlong_penalty.buffer is 9"},
         {bad_is_range, "algorithm.rollout_is_max is 2"},
         {bad_lr, "optimizer.lr is nan"},
         {bad_epochs, "batch.epochs is 0"},

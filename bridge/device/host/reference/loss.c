@@ -46,6 +46,25 @@ enum dyt_status dyti_reference_row_sums(void *self, const float *logits,
     return DYT_OK;
 }
 
+enum dyt_status dyti_reference_row_finish(void *self, int64_t rows,
+                                          const float *max,
+                                          const float *sum_exp,
+                                          const float *sum_zexp,
+                                          const float *target_z, float *lse,
+                                          float *logprob, float *entropy)
+{
+    (void)self;
+    for (int64_t r = 0; r < rows; r++) {
+        double sum = (double)sum_exp[r];
+        double all = (double)max[r] + log(sum);
+
+        lse[r] = (float)all;
+        logprob[r] = (float)((double)target_z[r] - all);
+        entropy[r] = (float)(all - (double)sum_zexp[r] / sum);
+    }
+    return DYT_OK;
+}
+
 enum dyt_status dyti_reference_xent_back(
     void *self, float *logits, int64_t ld, int64_t rows, int64_t cols,
     float scale, const float *lse, const float *entropy, const int32_t *target,

@@ -99,6 +99,12 @@ enum dyt_status dyti_reference_row_sums(void *self, const float *logits,
                                         const int32_t *target, int64_t vocab_lo,
                                         float *sum_exp, float *sum_zexp,
                                         float *target_z);
+enum dyt_status dyti_reference_row_finish(void *self, int64_t rows,
+                                          const float *max,
+                                          const float *sum_exp,
+                                          const float *sum_zexp,
+                                          const float *target_z, float *lse,
+                                          float *logprob, float *entropy);
 enum dyt_status dyti_reference_xent_back(
     void *self, float *logits, int64_t ld, int64_t rows, int64_t cols,
     float scale, const float *lse, const float *entropy, const int32_t *target,

@@ -63,6 +63,7 @@ const struct dyti_kernel_ops dyti_kernels_reference = {
     .attention_back = dyti_reference_attention_back,
     .row_max = dyti_reference_row_max,
     .row_sums = dyti_reference_row_sums,
+    .row_finish = dyti_reference_row_finish,
     .xent_back = dyti_reference_xent_back,
     .add = dyti_reference_add,
     .scale = dyti_reference_scale,
