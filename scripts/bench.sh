@@ -6,8 +6,9 @@
 # usage: bench.sh [--no-opponents] [--quick] [--keep] [--only NAME]...
 #                 [OPPONENT...] [-- OPTION...]
 #   OPPONENT     torch (torch, transformers, TRL), llamacpp, vllm; default: all
-#   --only NAME  gemm, kernels, switch, reshard, rollout, train, grpo_step,
-#                learn_sort, learn_sum, or install (the opponents, nothing else)
+#   --only NAME  gemm, kernels, plan, placement, switch, reshard,
+#                rollout, train, grpo_step, learn_sort, learn_sum, or install
+#                (the opponents, nothing else)
 #   --keep       add to the records of earlier calls; newer ones replace them
 #   --quick      does it run at all? tiny settings, nobody else
 #   OPTION       for each program: --case fp32/8, --rounds 5, …
@@ -206,7 +207,7 @@ elif [ "$use_opponents" = yes ]; then
   done
   against=(--opponents bench/opponents --against "${players#,}")
 fi
-for name in gemm kernels; do
+for name in gemm kernels plan placement; do
   ours "$name" 1800
 done
 if wanted switch && reserve_pages; then

@@ -237,7 +237,9 @@ int main(int argc, char **argv)
            "NICs of a host  of a rank", "");
     for (size_t i = 0; st == DYT_OK && i < sizeof(rows) / sizeof(rows[0]);
          i++) {
-        st = measure(&bench, model, &rows[i], host);
+        if (bench_wants(&bench, rows[i].name)) {
+            st = measure(&bench, model, &rows[i], host);
+        }
     }
     if (st != DYT_OK) {
         fprintf(stderr, "placement: %s\n", dyti_error_text());

@@ -323,7 +323,8 @@ int main(int argc, char **argv)
         return bench.exit_code;
     }
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        if (cases[i].quick || !bench.quick) {
+        if ((cases[i].quick || !bench.quick) &&
+            bench_wants(&bench, cases[i].name)) {
             ok = measure(&bench, &cases[i]) && ok;
         }
     }
