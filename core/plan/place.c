@@ -362,6 +362,7 @@ static enum dyt_status seconds_of(struct placer *p,
                                   const uint32_t *rank_of, double *out_s)
 {
     struct dyti_common *atoms = &p->atoms;
+    const struct dyti_tapes_how how = {.fan_out = atoms->host_count > 1};
     uint32_t *rank = calloc((size_t)p->n + 1, sizeof(*rank));
     struct dyti_tapes tapes = {0};
     struct dyti_loads loads = {0};
@@ -381,9 +382,7 @@ static enum dyt_status seconds_of(struct placer *p,
                  : dyti_sets_intern(&atoms->sets, rank, count, &k->dst_set);
         st = st != DYT_OK ? st : dyti_sets_split(&atoms->sets, k->dst_set);
     }
-    st = st != DYT_OK ? st
-                      : dyti_tapes_build(atoms, atoms->host_count > 1, false,
-                                         NULL, &tapes);
+    st = st != DYT_OK ? st : dyti_tapes_build(atoms, &how, &tapes);
     st = st != DYT_OK ? st : dyti_loads_init(&loads, atoms, cluster);
     for (uint32_t c = 0; c < atoms->class_count && st == DYT_OK; c++) {
         st = dyti_tapes_visit(&tapes, c, -1, add_load, &loads);

@@ -128,7 +128,7 @@ static enum dyt_status choose(struct dyti_tapes *t, struct dyti_tape_deck *deck,
 }
 
 /* Room for the positions, or the decision to do without. */
-static enum dyt_status make_room(struct dyti_tapes *t)
+static enum dyt_status make_room(struct dyti_tapes *t, size_t exact_cells)
 {
     const struct dyti_common *atoms = t->atoms;
     size_t classes = atoms->class_count, cells = 0;
@@ -147,7 +147,7 @@ static enum dyt_status make_room(struct dyti_tapes *t)
         cells += atoms->sets.set[atoms->class[c].dst_set].run_count;
     }
     t->cell_first[classes] = cells;
-    t->cells = cells <= DYTI_TAPE_CELLS;
+    t->cells = cells <= exact_cells;
     t->cell_at = calloc(t->cells ? cells + 1 : 1, sizeof(*t->cell_at));
     if (t->cell_at == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "tapes of %zu cells", cells);
@@ -163,20 +163,24 @@ static enum dyt_status make_room(struct dyti_tapes *t)
     return DYT_OK;
 }
 
-enum dyt_status dyti_tapes_build(const struct dyti_common *atoms, bool fan_out,
-                                 bool naive, const uint64_t *host_unit,
+enum dyt_status dyti_tapes_build(const struct dyti_common *atoms,
+                                 const struct dyti_tapes_how *how,
                                  struct dyti_tapes *out_tapes)
 {
-    struct dyti_tapes t = {
-        .atoms = atoms, .fan_out = fan_out && !naive, .naive = naive};
-    enum dyt_status st = make_room(&t);
+    struct dyti_tapes t = {.atoms = atoms,
+                           .fan_out = how->fan_out && !how->naive,
+                           .naive = how->naive};
+    bool spread = !how->naive;
+    enum dyt_status st = make_room(
+        &t, how->exact_cells == 0 ? DYTI_TAPE_CELLS : how->exact_cells);
 
-    for (uint32_t c = 0; c < atoms->class_count && !naive && st == DYT_OK;
+    for (uint32_t c = 0; c < atoms->class_count && spread && st == DYT_OK;
          c++) {
         st = place_class(&t, c);
     }
-    for (int use = 0; use < DYTI_TAPE_USES && !naive && st == DYT_OK; use++) {
-        st = choose(&t, &t.deck[use], use == DYTI_TAPE_OUT ? host_unit : NULL);
+    for (int use = 0; use < DYTI_TAPE_USES && spread && st == DYT_OK; use++) {
+        st = choose(&t, &t.deck[use],
+                    use == DYTI_TAPE_OUT ? how->host_unit : NULL);
     }
     if (st != DYT_OK) {
         dyti_tapes_fini(&t);

@@ -67,8 +67,14 @@ struct dyti_stretch {
 typedef enum dyt_status (*dyti_stretch_fn)(void *arg,
                                            const struct dyti_stretch *stretch);
 
-enum dyt_status dyti_tapes_build(const struct dyti_common *atoms, bool fan_out,
-                                 bool naive, const uint64_t *host_unit,
+struct dyti_tapes_how {
+    bool fan_out, naive;
+    const uint64_t *host_unit; /* as in choose.h */
+    size_t exact_cells;        /* 0: DYTI_TAPE_CELLS */
+};
+
+enum dyt_status dyti_tapes_build(const struct dyti_common *atoms,
+                                 const struct dyti_tapes_how *how,
                                  struct dyti_tapes *out_tapes);
 void dyti_tapes_fini(struct dyti_tapes *tapes); /* a zeroed one is fine */
 

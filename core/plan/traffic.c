@@ -21,7 +21,8 @@ static uint64_t fingerprint(const struct dyti_traffic *t)
         state = dyti_fingerprint_u64(state, t->host[r]);
     }
     state = dyti_fingerprint_u64(state, t->options.fan_out);
-    return dyti_fingerprint_u64(state, t->options.naive);
+    state = dyti_fingerprint_u64(state, t->options.naive);
+    return dyti_fingerprint_u64(state, t->options.exact_cells);
 }
 
 /* ---- the matrix --------------------------------------------------------- */
@@ -281,16 +282,19 @@ static enum dyt_status choose(struct dyti_traffic *t,
 {
     const struct dyti_common *atoms = &t->detail->atoms;
     struct dyti_tapes *tapes = &t->detail->tapes, naive = {0};
+    const struct dyti_tapes_how first = {.naive = true};
+    struct dyti_tapes_how how = {.fan_out = t->options.fan_out,
+                                 .naive = t->options.naive,
+                                 .exact_cells = t->options.exact_cells};
     uint64_t *unit = NULL;
     enum dyt_status st = units_of(atoms, cluster, &unit);
 
-    st = st != DYT_OK ? st
-                      : dyti_tapes_build(atoms, t->options.fan_out,
-                                         t->options.naive, unit, tapes);
+    how.host_unit = unit;
+    st = st != DYT_OK ? st : dyti_tapes_build(atoms, &how, tapes);
     if (st != DYT_OK || !tapes->cells) {
         goto out;
     }
-    st = dyti_tapes_build(atoms, false, true, NULL, &naive);
+    st = dyti_tapes_build(atoms, &first, &naive);
     st = st != DYT_OK ? st : seconds_of(t, atoms, cluster, &naive, &t->naive_s);
     st = st != DYT_OK ? st : seconds_of(t, atoms, cluster, tapes, &t->load_s);
     for (int attempt = 1; attempt < 3 && st == DYT_OK; attempt++) {
@@ -298,7 +302,9 @@ static enum dyt_status choose(struct dyti_traffic *t,
             break;
         }
         dyti_tapes_fini(tapes);
-        st = dyti_tapes_build(atoms, false, attempt == 2, unit, tapes);
+        how.fan_out = false;
+        how.naive = attempt == 2;
+        st = dyti_tapes_build(atoms, &how, tapes);
         st = st != DYT_OK ? st
                           : seconds_of(t, atoms, cluster, tapes, &t->load_s);
     }

@@ -47,6 +47,9 @@ struct dyti_traffic_options {
      * which no rank needs the whole matrix.  naive_s and load_s are then 0. */
     bool one_rank;
     uint32_t rank;
+    /* Up to so many pairs (class, destination host) who serves whom is exact;
+     * above, each class is spread in turn.  0: 2^18. */
+    uint32_t exact_cells;
 };
 
 struct dyti_traffic_pair {

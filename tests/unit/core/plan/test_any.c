@@ -103,7 +103,8 @@ static void make_hosts(struct any *a)
     a->options =
         (struct dyti_traffic_options){.cluster = &a->cluster,
                                       .fan_out = a->value[FAN_OUT] != 0,
-                                      .naive = pick(a, 6, 12) == 0};
+                                      .naive = pick(a, 6, 12) == 0,
+                                      .exact_cells = pick(a, 7, 6) == 0};
 }
 
 /* Kinds that the source can fill. */

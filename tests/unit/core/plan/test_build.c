@@ -182,9 +182,98 @@ static void the_real_case_is_small_and_complete(void **state)
     dyti_model_destroy(model);
 }
 
+/* Host 0 has all, host 1 wants it twice: each element crosses once, and what a
+ * rank of host 1 has received it gives its sibling. */
+static void one_copy_enters_a_host(void **state)
+{
+    static const uint32_t first[] = {0, 1}, second[] = {2, 3};
+    static const uint32_t host[] = {0, 0, 1, 1};
+    struct dyti_layout_desc desc = {.phase = "train",
+                                    .world_size = 4,
+                                    .tp = 1,
+                                    .pp = 1,
+                                    .dp = 2,
+                                    .ranks = first,
+                                    .host = host,
+                                    .dtype = {DYTI_BF16}};
+    struct dyti_model *model =
+        model_of((struct dyti_arch)DYT_ARCH_SMOLLM2_135M);
+    struct dyti_layout *a = layout_of(model, &desc), *b;
+    struct dyti_plan_inputs in;
+    struct dyti_plan *plan = NULL;
+    uint64_t all = dyti_model_elements(model) * 2, crossed[4] = {0};
+    uint64_t passed[4] = {0};
+
+    (void)state;
+    desc.phase = "rollout";
+    desc.ranks = second;
+    b = layout_of(model, &desc);
+    assert_ok(dyti_plan_inputs_init(a, DYTI_ARENA_TRAIN, b, DYTI_ARENA_ROLLOUT,
+                                    1u << DYTI_PARAM, &in));
+    in.fan_out = true;
+    assert_ok(dyti_plan_build(&in, &plan));
+    for (uint32_t i = 0; i < plan->transfer_count; i++) {
+        const struct dyti_transfer *t = &plan->transfer[i];
+        const struct dyti_shard *src = dyti_plan_src(plan, t);
+        uint64_t count = 0;
+
+        assert_ok(dyt_box_count(&t->box, &count));
+        assert_int_equal(t->tensor, src->tensor);
+        assert_int_equal(t->wave, host[t->src_rank]);
+        assert_int_equal(t->wave == 1, t->source == DYTI_PLAN_SIBLING);
+        assert_int_equal(t->wave == 1 ? DYTI_PARAM : DYTI_MASTER, t->src_kind);
+        (t->wave == 0 ? crossed : passed)[t->dst_rank] += count * 2;
+    }
+    /* both receive half, from both, to within a box or a row */
+    assert_int_equal(all, crossed[2] + crossed[3]);
+    assert_int_equal(all, passed[2] + passed[3]);
+    assert_int_equal(crossed[2], passed[3]);
+    assert_true(crossed[2] > all / 2 - (64u << 10) &&
+                crossed[2] < all / 2 + (64u << 10));
+    assert_int_equal(all * 2,
+                     plan->total[0].send_bytes + plan->total[1].send_bytes);
+    dyti_plan_destroy(plan);
+    dyti_layout_destroy(a);
+    dyti_layout_destroy(b);
+    dyti_model_destroy(model);
+}
+
+/* A replica next door is taken before one on another host. */
+static void the_same_host_comes_first(void **state)
+{
+    static const uint32_t host[] = {0, 0, 1, 1}, two[] = {0, 2};
+    static const uint32_t others[] = {1, 3};
+    struct dyti_layout_desc desc = {.phase = "train",
+                                    .world_size = 4,
+                                    .tp = 1,
+                                    .pp = 1,
+                                    .dp = 2,
+                                    .ranks = two,
+                                    .host = host};
+    struct dyti_model *model = model_of((struct dyti_arch)DYT_ARCH_TINY_8_2);
+    struct dyti_layout *a = layout_of(model, &desc), *b;
+    struct dyti_plan_inputs in;
+    struct dyti_plan *plan;
+
+    (void)state;
+    desc.phase = "rollout";
+    desc.ranks = others;
+    b = layout_of(model, &desc);
+    plan = plan_of(a, b, &in);
+    assert_int_equal(2, plan->pair_count);
+    assert_non_null(dyti_plan_find_pair(plan, 0, 1));
+    assert_non_null(dyti_plan_find_pair(plan, 2, 3));
+    dyti_plan_destroy(plan);
+    dyti_layout_destroy(a);
+    dyti_layout_destroy(b);
+    dyti_model_destroy(model);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(equal_layouts_move_nothing),
     cmocka_unit_test(replicas_share_the_sending),
+    cmocka_unit_test(one_copy_enters_a_host),
+    cmocka_unit_test(the_same_host_comes_first),
     cmocka_unit_test(a_hole_is_named_with_its_size),
     cmocka_unit_test(the_real_case_is_small_and_complete),
 };
