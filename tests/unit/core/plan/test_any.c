@@ -127,6 +127,21 @@ static uint32_t kinds_of(const struct any *a)
     return kinds;
 }
 
+/* The same shards, handed in as lists. */
+static struct dyti_layout *as_list(const struct any *a,
+                                   struct dyti_layout *layout)
+{
+    struct dyti_layout_desc desc = layout->desc;
+    struct dyti_layout *list = NULL;
+    struct dyti_view *view = layout->view;
+
+    desc.dialect = DYTI_DIALECT_LIST;
+    assert_ok(dyti_layout_from_views(a->model, &desc, view, &list));
+    layout->view = NULL; /* taken over */
+    dyti_layout_destroy(layout);
+    return list;
+}
+
 /* Drawn until the dialect takes it; a model that it never takes is laid out
  * natively. */
 static struct dyti_layout *lay_out(const struct any *a, uint64_t seed,
@@ -135,6 +150,10 @@ static struct dyti_layout *lay_out(const struct any *a, uint64_t seed,
     struct dyti_layout *layout = NULL;
     struct dyt_case_desc desc;
 
+    if (dialect == DYTI_DIALECT_LIST) {
+        dialect = (enum dyti_dialect)pick(a, 8, DYTI_DIALECT_LIST);
+        return as_list(a, lay_out(a, seed, dialect));
+    }
     for (uint64_t attempt = 0; attempt < 100; attempt++) {
         dyt_case_any_layout(seed + attempt * 7919, (uint64_t)a->value[TRIAL],
                             a->model, (uint32_t)a->value[WORLD], dialect,
@@ -418,8 +437,8 @@ static void any_layout_to_any_layout(void **state)
         v[HOSTS] = 1 + (int64_t)dyt_case_pick(SEED, trial, 501, 4);
         v[FAN_OUT] = (int64_t)dyt_case_pick(SEED, trial, 502, 2);
         v[EXTRAS] = (int64_t)dyt_case_pick(SEED, trial, 503, 2);
-        v[FROM] = (int64_t)dyt_case_pick(SEED, trial, 504, DYTI_DIALECT_LIST);
-        v[TO] = (int64_t)dyt_case_pick(SEED, trial, 505, DYTI_DIALECT_LIST);
+        v[FROM] = (int64_t)dyt_case_pick(SEED, trial, 504, DYTI_DIALECT_COUNT);
+        v[TO] = (int64_t)dyt_case_pick(SEED, trial, 505, DYTI_DIALECT_COUNT);
         dyt_shrink_hold(check, names, least, v, VALUES);
     }
 }
