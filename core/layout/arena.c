@@ -39,13 +39,16 @@ const char *dyti_switch_mode_name(enum dyti_switch_mode mode)
     return (unsigned)mode < DYTI_MODE_COUNT ? name[mode] : "?";
 }
 
-static uint64_t region_bytes(
+static enum dyt_status region_bytes(
     const struct dyti_layout *const layout[DYTI_ARENA_SLOT_COUNT], int slot,
-    int kind, uint32_t rank)
+    int kind, uint32_t rank, uint64_t *out_bytes)
 {
-    return layout[slot] == NULL || rank >= layout[slot]->desc.world_size
-               ? 0
-               : layout[slot]->view[rank].region_bytes[kind];
+    if (layout[slot] == NULL || rank >= layout[slot]->desc.world_size) {
+        *out_bytes = 0;
+        return DYT_OK;
+    }
+    return dyti_layout_region_bytes(layout[slot], rank, (enum dyti_kind)kind,
+                                    out_bytes);
 }
 
 bool dyti_arena_moves(
@@ -144,14 +147,15 @@ enum dyt_status dyti_arena_map_build_mode(
         .layout = layout,
         .rank = rank,
         .map = {.work_bytes = options->work_bytes, .mode = options->mode}};
-    enum dyt_status st;
+    enum dyt_status st = DYT_OK;
 
     for (int slot = 0; slot < DYTI_ARENA_SLOT_COUNT; slot++) {
-        for (int kind = 0; kind < DYTI_KIND_COUNT; kind++) {
-            m.map.bytes[slot][kind] = region_bytes(layout, slot, kind, rank);
+        for (int kind = 0; kind < DYTI_KIND_COUNT && st == DYT_OK; kind++) {
+            st = region_bytes(layout, slot, kind, rank,
+                              &m.map.bytes[slot][kind]);
         }
     }
-    st = place_regions(&m);
+    st = st != DYT_OK ? st : place_regions(&m);
     if (st == DYT_OK) {
         st =
             append(options->work_bytes, &m.map.total_bytes, &m.map.work_offset);
@@ -176,7 +180,7 @@ enum dyt_status dyti_arena_map_build(
     return dyti_arena_map_build_mode(layout, rank, &options, out_map);
 }
 
-void dyti_arena_cost(
+enum dyt_status dyti_arena_cost(
     const struct dyti_layout *const layout[DYTI_ARENA_SLOT_COUNT],
     uint32_t rank, const struct dyti_arena_options *options,
     struct dyti_arena_cost *out_cost)
@@ -186,9 +190,12 @@ void dyti_arena_cost(
 
     for (int slot = 0; slot < DYTI_ARENA_SLOT_COUNT; slot++) {
         for (int kind = 0; kind < DYTI_KIND_COUNT; kind++) {
-            uint64_t bytes = region_bytes(layout, slot, kind, rank);
-            uint64_t *to = &cost.resident;
+            uint64_t bytes, *to = &cost.resident;
+            enum dyt_status st = region_bytes(layout, slot, kind, rank, &bytes);
 
+            if (st != DYT_OK) {
+                return st;
+            }
             if (dyti_arena_moves(layout, slot, kind)) {
                 to = slot == DYTI_ARENA_ROLLOUT ? &cost.rollout : &cost.train;
             }
@@ -206,4 +213,5 @@ void dyti_arena_cost(
                                                           : 0;
     }
     *out_cost = cost;
+    return DYT_OK;
 }

@@ -87,7 +87,7 @@ bool dyti_arena_moves(
     const struct dyti_layout *const layout[DYTI_ARENA_SLOT_COUNT], int slot,
     int kind);
 
-void dyti_arena_cost(
+enum dyt_status dyti_arena_cost(
     const struct dyti_layout *const layout[DYTI_ARENA_SLOT_COUNT],
     uint32_t rank, const struct dyti_arena_options *options,
     struct dyti_arena_cost *out_cost);

@@ -1,6 +1,7 @@
 /* Parts of a rank's region that other ranks of its model-parallel group hold
  * too: KV heads read by two ranks, norms, both homes of a tied embedding. */
 #include "base/array.h"
+#include "layout/index.h"
 #include "layout/layout.h"
 #include "layout/native.h"
 
@@ -160,16 +161,56 @@ static enum dyt_status pack(const struct sharing *s,
     return DYT_OK;
 }
 
+/* What is trained today.  Other layouts can be planned, switched and
+ * converted. */
+static enum dyt_status check_trained(const struct dyti_layout *layout)
+{
+    const struct dyti_layout_desc *d = &layout->desc;
+    const struct {
+        const char *name;
+        uint32_t value, most;
+    } row[] = {{"cp", d->cp, 1},
+               {"ep", d->ep, 1},
+               {"etp", d->etp, 1},
+               {"vpp", d->vpp, 1},
+               {"zero", d->zero, 1}};
+
+    if (d->dialect != DYTI_DIALECT_NATIVE || layout->view == NULL) {
+        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                         "a%s layout of dialect %s can be planned, is not "
+                         "trained yet",
+                         layout->view == NULL ? " lazy" : "",
+                         dyti_dialect_name(d->dialect));
+    }
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        if (row[i].value > row[i].most) {
+            return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                             "%s %u can be planned, is not trained yet",
+                             row[i].name, row[i].value);
+        }
+    }
+    if (layout->index->has_experts || d->zero_range != NULL) {
+        return DYTI_FAIL(
+            DYT_ERR_UNSUPPORTED, "%s can be planned, is not trained yet",
+            layout->index->has_experts ? "a model with routed experts"
+                                       : "an explicit ZeRO cut");
+    }
+    return DYT_OK;
+}
+
 enum dyt_status dyti_layout_shared(const struct dyti_layout *layout,
                                    uint32_t rank,
                                    struct dyti_shared_part **out_part,
                                    size_t *out_count)
 {
-    struct sharing s = {.layout = layout, .part = &layout->view[rank].part};
+    struct sharing s = {.layout = layout};
     struct dyti_native_walk walk;
-    enum dyt_status st = DYT_OK;
+    enum dyt_status st = check_trained(layout);
 
-    if (s.part->member) {
+    if (st == DYT_OK) {
+        s.part = &layout->view[rank].part;
+    }
+    if (st == DYT_OK && s.part->member) {
         dyti_native_walk_init(&walk, layout, s.part);
         while (st == DYT_OK && dyti_native_next(&walk)) {
             st = share_tensor(&s, &walk.slot);

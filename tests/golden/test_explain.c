@@ -124,6 +124,36 @@ static void a_failed_write_is_an_error(void **state)
 }
 
 /* More than 12 ranks: a list instead of a matrix. */
+/* Experts, virtual stages, a sticky cut; lazy: views are made one by one. */
+static void a_layout_of_experts(void **state)
+{
+    static const struct dyti_zero_range cut[] = {
+        {0, 1u << 30, 1}, {1u << 30, 3u << 30, 0}, {3u << 30, 1ull << 32, 1}};
+    const struct dyti_arch arch = DYT_ARCH_TINY_MOE;
+    const struct dyti_layout_desc desc = {.phase = "train",
+                                          .world_size = 4,
+                                          .tp = 2,
+                                          .pp = 1,
+                                          .dp = 2,
+                                          .ep = 4,
+                                          .zero = 2,
+                                          .experts = DYTI_EXPERTS_ROUND_ROBIN,
+                                          .zero_range = cut,
+                                          .zero_range_count = 3,
+                                          .lazy = true};
+    struct dyt_golden_stream stream;
+    struct dyti_model *model = NULL;
+    struct dyti_layout *layout = NULL;
+
+    (void)state;
+    assert_ok(dyti_model_build(&arch, &model));
+    assert_ok(dyti_layout_build(model, &desc, &layout));
+    assert_ok(dyti_explain_layout(layout, false, dyt_golden_begin(&stream)));
+    dyt_golden_end(&stream, "explain_experts.txt");
+    dyti_layout_destroy(layout);
+    dyti_model_destroy(model);
+}
+
 static void a_wide_world_is_a_list(void **state)
 {
     const struct dyti_arch arch = DYT_ARCH_TINY_8_2;
@@ -152,6 +182,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_text_of_each_artifact),
     cmocka_unit_test(the_json_of_all),
     cmocka_unit_test(a_failed_write_is_an_error),
+    cmocka_unit_test(a_layout_of_experts),
     cmocka_unit_test(a_wide_world_is_a_list),
 };
 
