@@ -20,6 +20,9 @@ static void print_wider(const struct dyti_layout_desc *d, FILE *out)
         uint32_t value;
     } row[] = {{"cp", d->cp}, {"ep", d->ep}, {"etp", d->etp}, {"vpp", d->vpp}};
 
+    if (d->zero_range_count > 0) {
+        fprintf(out, " in %u explicit ranges", d->zero_range_count);
+    }
     for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
         if (row[i].value > 1) {
             fprintf(out, ", %s %u", row[i].name, row[i].value);
@@ -27,9 +30,6 @@ static void print_wider(const struct dyti_layout_desc *d, FILE *out)
     }
     if (d->ep > 1 && d->experts <= DYTI_EXPERTS_EXPLICIT) {
         fprintf(out, " (%s)", map[d->experts]);
-    }
-    if (d->zero_range_count > 0) {
-        fprintf(out, " in %u explicit ranges", d->zero_range_count);
     }
     if (d->dialect != DYTI_DIALECT_NATIVE) {
         fprintf(out, ", dialect %s", dyti_dialect_name(d->dialect));

@@ -185,9 +185,37 @@ static int by_lo(const void *a, const void *b)
     return (x->lo > y->lo) - (x->lo < y->lo);
 }
 
+/* Free spans from the left to the right, to those who have too little in order:
+ * an owner gets parts of neighbours. */
+static enum dyt_status deal_in_order(struct cutting *c)
+{
+    enum dyt_status st = DYT_OK;
+    uint32_t who = 0;
+
+    for (size_t i = 0; i < c->count && st == DYT_OK; i++) {
+        range_of r = c->span[i];
+
+        while (r.owner == FREE && r.lo < r.hi && st == DYT_OK) {
+            uint64_t take;
+
+            while (deficit(c, who) == 0) {
+                who++; /* what is free is what is missing: there is one */
+            }
+            take = deficit(c, who);
+            take = take < r.hi - r.lo ? take : r.hi - r.lo;
+            st = put(c, r.lo, r.lo + take, who);
+            c->have[who] += take;
+            r.lo += take;
+        }
+        st = st != DYT_OK ? st : put(c, r.lo, r.hi, r.owner);
+    }
+    turn(c);
+    return st;
+}
+
 /* The largest free span goes to whom the most is missing, until none is left:
  * so nobody collects all the small ones. */
-static enum dyt_status deal(struct cutting *c)
+static enum dyt_status deal_by_size(struct cutting *c)
 {
     enum dyt_status st = DYT_OK;
 
@@ -232,6 +260,65 @@ static enum dyt_status deal(struct cutting *c)
         st = put(c, c->span[i].lo, c->span[i].hi, c->span[i].owner);
     }
     turn(c);
+    return st;
+}
+
+static uint32_t most_spans(const struct cutting *c)
+{
+    uint32_t most = 0;
+
+    for (uint32_t o = 0; o < c->owners; o++) {
+        most = c->spans_of[o] > most ? c->spans_of[o] : most;
+    }
+    return most;
+}
+
+/* Whichever way leaves the fewest ranges with whom has the most. */
+static enum dyt_status deal(struct cutting *c)
+{
+    size_t count = c->count;
+    range_of *span = malloc((count + 1) * sizeof(*span));
+    range_of *ordered = NULL;
+    size_t ordered_count = 0;
+    uint32_t most = 0;
+    enum dyt_status st = DYT_OK;
+
+    if (span == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%zu ranges", count);
+    }
+    memcpy(span, c->span, count * sizeof(*span));
+    st = deal_in_order(c);
+    if (st == DYT_OK) {
+        recount(c);
+        most = most_spans(c);
+        ordered_count = c->count;
+        ordered = malloc((ordered_count + 1) * sizeof(*ordered));
+        if (ordered == NULL) {
+            st = DYTI_FAIL(DYT_ERR_NOMEM, "%zu ranges", ordered_count);
+        }
+    }
+    if (st == DYT_OK) {
+        memcpy(ordered, c->span, ordered_count * sizeof(*ordered));
+        st = DYTI_GROW(c->span, c->cap, count);
+    }
+    if (st == DYT_OK) {
+        memcpy(c->span, span, count * sizeof(*span));
+        c->count = count;
+        recount(c);
+        st = deal_by_size(c);
+    }
+    if (st == DYT_OK) {
+        recount(c);
+        if (most <= most_spans(c)) {
+            st = DYTI_GROW(c->span, c->cap, ordered_count);
+            if (st == DYT_OK) {
+                memcpy(c->span, ordered, ordered_count * sizeof(*ordered));
+                c->count = ordered_count;
+            }
+        }
+    }
+    free(span);
+    free(ordered);
     return st;
 }
 
@@ -375,16 +462,6 @@ static enum dyt_status relabel(struct cutting *c, const range_of *old,
     turn(c);
     free(new_of_old);
     return st;
-}
-
-static uint32_t most_spans(const struct cutting *c)
-{
-    uint32_t most = 0;
-
-    for (uint32_t o = 0; o < c->owners; o++) {
-        most = c->spans_of[o] > most ? c->spans_of[o] : most;
-    }
-    return most;
 }
 
 /* What of the new cut the same owner did not have before. */

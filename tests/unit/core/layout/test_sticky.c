@@ -92,6 +92,27 @@ static void each_resize_moves_the_least(void **state)
     }
 }
 
+/* As the documentation says: by a quarter or more, or by any shrinking. */
+static void larger_steps_are_never_cut_anew(void **state)
+{
+    (void)state;
+    for (uint32_t a = 1; a <= 40; a++) {
+        for (uint32_t b = 1; b <= 2 * a + 1; b++) {
+            struct dyti_sticky_cut cut = {0};
+
+            if (b > a && 4 * (b - a) < a) {
+                continue;
+            }
+            assert_ok(dyti_sticky_resize(NULL, 0, a, 0, NULL, b, &cut));
+            if (cut.resizes != 1) {
+                fail_msg("%u to %u is cut anew", a, b);
+            }
+            check_cut(&cut, b);
+            dyti_sticky_fini(&cut);
+        }
+    }
+}
+
 /* Many resizes one after the other, ranks leave and come at any position. */
 static void chains_of_resizes(void **state)
 {
@@ -240,6 +261,7 @@ static void wrong_cuts_are_refused(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(each_resize_moves_the_least),
+    cmocka_unit_test(larger_steps_are_never_cut_anew),
     cmocka_unit_test(chains_of_resizes),
     cmocka_unit_test(a_small_step_is_cut_anew_in_the_best_order),
     cmocka_unit_test(layouts_move_what_the_cut_says),
