@@ -7,6 +7,8 @@ int dyti_cmd_run(int argc, char **argv);
 int dyti_cmd_worker(int argc, char **argv); /* started by run, not by people */
 int dyti_cmd_generate(int argc, char **argv);
 int dyti_cmd_plan(int argc, char **argv);
+int dyti_cmd_layout(int argc, char **argv);
+int dyti_cmd_convert(int argc, char **argv);
 int dyti_cmd_model(int argc, char **argv);
 int dyti_cmd_tokenize(int argc, char **argv);
 int dyti_cmd_doctor(int argc, char **argv);

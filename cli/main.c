@@ -14,6 +14,9 @@ static const struct {
 } command[] = {
     {"run", dyti_cmd_run, "the RLHF loop of a job file"},
     {"plan", dyti_cmd_plan, "what a job's switches cost, before they are paid"},
+    {"layout", dyti_cmd_layout, "which rank holds what, at which bytes"},
+    {"convert", dyti_cmd_convert,
+     "a model from one form to another: files, shards of each dialect"},
     {"generate", dyti_cmd_generate, "text from a model"},
     {"model", dyti_cmd_model, "make a model, or say what one is"},
     {"tokenize", dyti_cmd_tokenize, "text to token ids, and back"},

@@ -6,8 +6,9 @@
 
 static void every_command_teaches(void **state)
 {
-    static const char *const command[] = {
-        "run", "plan", "generate", "model", "tokenize", "doctor", "env"};
+    static const char *const command[] = {"run",      "plan",     "layout",
+                                          "convert",  "generate", "model",
+                                          "tokenize", "doctor",   "env"};
     struct dyt_run run = dyt_run("--help", NULL);
 
     (void)state;

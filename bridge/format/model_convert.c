@@ -1,0 +1,472 @@
+/* A conversion: what goes where, tile by tile, and the proof that it arrived.
+ */
+#include "format/model_convert_internal.h"
+
+#include "base/banned.h"
+#include "base/hash.h"
+#include "format/checkpoint_dir.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- tiles --------------------------------------------------------------- */
+
+/* The dimension along which the box is cut: everything inside of it fits. */
+static uint32_t cut_dimension(const struct dyt_box *box, uint64_t elements,
+                              int64_t *out_step)
+{
+    uint64_t inside = 1;
+
+    for (uint32_t d = box->ndim; d-- > 0;) {
+        uint64_t extent = (uint64_t)(box->hi[d] - box->lo[d]);
+
+        if (inside * extent > elements || d == 0) {
+            uint64_t step = elements / inside;
+
+            step = step < 1 ? 1 : step > extent ? extent : step;
+            *out_step = (int64_t)step;
+            return d;
+        }
+        inside *= extent;
+    }
+    *out_step = 1;
+    return 0;
+}
+
+bool dyti_convert_next_tile(const struct dyt_box *box, uint64_t elements,
+                            struct dyt_box *tile)
+{
+    int64_t step;
+    uint32_t cut = cut_dimension(box, elements, &step);
+
+    if (tile->ndim == 0) {
+        *tile = *box;
+        for (uint32_t d = 0; d < cut; d++) {
+            tile->hi[d] = tile->lo[d] + 1;
+        }
+    } else {
+        uint32_t d = cut;
+
+        if (tile->hi[d] < box->hi[d]) {
+            tile->lo[d] = tile->hi[d];
+        } else {
+            while (d > 0 && tile->lo[d - 1] + 1 >= box->hi[d - 1]) {
+                d--;
+            }
+            if (d == 0) {
+                return false;
+            }
+            tile->lo[d - 1]++;
+            tile->hi[d - 1] = tile->lo[d - 1] + 1;
+            for (; d < cut; d++) {
+                tile->lo[d] = box->lo[d];
+                tile->hi[d] = box->lo[d] + 1;
+            }
+            tile->lo[cut] = box->lo[cut];
+        }
+    }
+    tile->hi[cut] = tile->lo[cut] + step < box->hi[cut] ? tile->lo[cut] + step
+                                                        : box->hi[cut];
+    return true;
+}
+
+void dyti_convert_tell(struct dyti_conversion *c, const char *what,
+                       uint64_t more_bytes)
+{
+    c->done += more_bytes;
+    if (c->desc->progress != NULL) {
+        c->desc->progress(c->desc->progress_self, what, c->done, c->total);
+    }
+}
+
+/* ---- hashes -------------------------------------------------------------- */
+
+static uint64_t hash_tile(const struct dyti_tensor *t, uint64_t salt,
+                          const struct dyt_box *tile, enum dyti_dtype dtype,
+                          const unsigned char *bytes)
+{
+    uint32_t width = dyti_dtype_bytes(dtype);
+    int64_t at[DYT_MAX_DIMS];
+    uint64_t sum = 0;
+
+    memcpy(at, tile->lo, sizeof(at));
+    for (bool more = true; more; bytes += width) {
+        uint64_t index = 0, bits = 0;
+
+        for (uint32_t d = 0; d < t->ndim; d++) {
+            index = index * (uint64_t)t->shape[d] + (uint64_t)at[d];
+        }
+        memcpy(&bits, bytes, width);
+        sum += dyti_content_mix(salt, index, bits);
+        more = false;
+        for (uint32_t d = t->ndim; d-- > 0 && !more;) {
+            if (++at[d] < tile->hi[d]) {
+                more = true;
+            } else {
+                at[d] = tile->lo[d];
+            }
+        }
+    }
+    return sum;
+}
+
+enum dyt_status dyti_model_hash(const struct dyti_model_source *source,
+                                enum dyti_kind kind, uint32_t tensor,
+                                enum dyti_dtype dtype, void *buffer,
+                                size_t buffer_bytes, uint64_t *out_hash)
+{
+    const struct dyti_tensor *t =
+        &dyti_model_source_model(source)->tensor[tensor];
+    uint64_t salt = dyti_content_salt(tensor, (uint32_t)kind), sum = 0;
+    struct dyt_box box = {.ndim = t->ndim}, tile = {.ndim = 0};
+
+    memcpy(box.hi, t->shape, t->ndim * sizeof(t->shape[0]));
+    while (dyti_convert_next_tile(&box, buffer_bytes / dyti_dtype_bytes(dtype),
+                                  &tile)) {
+        int64_t stride[DYT_MAX_DIMS], step = dyti_dtype_bytes(dtype);
+        enum dyt_status st;
+
+        for (uint32_t d = t->ndim; d-- > 0;) {
+            stride[d] = step;
+            step *= tile.hi[d] - tile.lo[d];
+        }
+        st = dyti_model_source_read(source, kind, tensor, &tile, dtype, buffer,
+                                    stride);
+        if (st != DYT_OK) {
+            return st;
+        }
+        sum += hash_tile(t, salt, &tile, dtype, buffer);
+    }
+    *out_hash = sum;
+    return DYT_OK;
+}
+
+/* The hash that the source's manifest has for a tensor; false: none. */
+static bool known_hash(const struct dyti_model_source *source,
+                       enum dyti_kind kind, const char *name, uint64_t *out)
+{
+    const struct dyti_shards_manifest *m = dyti_model_source_manifest(source);
+
+    for (uint32_t i = 0; m != NULL && i < m->tensor_count; i++) {
+        if (strcmp(m->tensor[i].name, name) == 0) {
+            *out = m->tensor[i].hash[kind];
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Type in which the result keeps a tensor's kind. */
+static enum dyti_dtype result_dtype(const struct dyti_conversion *c,
+                                    enum dyti_kind kind,
+                                    const struct dyti_tensor *t)
+{
+    return kind == DYTI_PARAM && t->fixed_dtype ? t->dtype
+                                                : c->layout->desc.dtype[kind];
+}
+
+/* The source's own hash of it, where it has one, and the one that the result
+ * must have. */
+static enum dyt_status hash_source(struct dyti_conversion *c,
+                                   enum dyti_kind kind, uint32_t tensor,
+                                   uint64_t *out_hash)
+{
+    const struct dyti_tensor *t = &c->layout->model->tensor[tensor];
+    enum dyti_dtype have = dyti_model_source_dtype(c->source, kind, tensor);
+    enum dyti_dtype want = result_dtype(c, kind, t);
+    uint64_t known = 0, hash = 0;
+    bool is_known = known_hash(c->source, kind, t->name, &known);
+    enum dyt_status st = DYT_OK;
+
+    if (is_known) {
+        st = dyti_model_hash(c->source, kind, tensor, have, c->buffer,
+                             c->buffer_bytes, &hash);
+        if (st == DYT_OK && hash != known) {
+            st = DYTI_FAIL(DYT_ERR_VERIFY,
+                           "%s: %s of %s is not what its manifest says: the "
+                           "files were changed or damaged",
+                           c->desc->from, dyti_kind_name(kind), t->name);
+        }
+        c->report.checked = true;
+    }
+    if (st == DYT_OK && (!is_known || have != want)) {
+        st = dyti_model_hash(c->source, kind, tensor, want, c->buffer,
+                             c->buffer_bytes, &hash);
+    }
+    if (st == DYT_OK) {
+        *out_hash = hash;
+    }
+    return st;
+}
+
+/* Read the result back, tensor by tensor.  NULL hashes: nobody keeps them. */
+static enum dyt_status check_result(struct dyti_conversion *c,
+                                    const struct dyti_model_source *result,
+                                    struct dyti_shards_hash *keep)
+{
+    const struct dyti_model *m = c->layout->model;
+
+    for (uint32_t i = 0; i < m->tensor_count; i++) {
+        for (int k = 0; k < DYTI_EXTRA; k++) {
+            enum dyti_kind kind = (enum dyti_kind)k;
+            enum dyti_dtype dtype = result_dtype(c, kind, &m->tensor[i]);
+            uint64_t want = 0, got = 0;
+            enum dyt_status st;
+
+            if ((c->kinds & m->tensor[i].kinds & 1u << k) == 0) {
+                continue;
+            }
+            st = hash_source(c, kind, i, &want);
+            st = st != DYT_OK
+                     ? st
+                     : dyti_model_hash(result, kind, i, dtype, c->buffer,
+                                       c->buffer_bytes, &got);
+            if (st == DYT_OK && got != want) {
+                st = DYTI_FAIL(
+                    DYT_ERR_VERIFY, "%s: %s of %s is not what was written",
+                    c->partial, dyti_kind_name(kind), m->tensor[i].name);
+            }
+            if (st != DYT_OK) {
+                return st;
+            }
+            if (keep != NULL) {
+                keep[i].hash[k] = want;
+            }
+            dyti_convert_tell(c, "checking",
+                              dyti_tensor_elements(&m->tensor[i]) *
+                                  dyti_dtype_bytes(dtype));
+        }
+    }
+    return DYT_OK;
+}
+
+/* ---- the result ---------------------------------------------------------- */
+
+/* No type is made narrower that nobody asked for: an f32 router stays f32. */
+static enum dyt_status check_types(const struct dyti_conversion *c,
+                                   bool asked_for)
+{
+    const struct dyti_model *m = c->layout->model;
+
+    for (uint32_t i = 0; i < m->tensor_count && !asked_for; i++) {
+        enum dyti_dtype have =
+            dyti_model_source_dtype(c->source, DYTI_PARAM, i);
+        enum dyti_dtype want = result_dtype(c, DYTI_PARAM, &m->tensor[i]);
+
+        if (have != want && dyti_dtype_bytes(have) >= dyti_dtype_bytes(want)) {
+            return DYTI_FAIL(DYT_ERR_CONFIG,
+                             "%s is %s in %s and would become %s: say "
+                             "dtype.param=%s to keep it, dtype.param=%s to "
+                             "round",
+                             m->tensor[i].name, dyti_dtype_name(have),
+                             c->desc->from, dyti_dtype_name(want),
+                             dyti_dtype_name(have), dyti_dtype_name(want));
+        }
+    }
+    return DYT_OK;
+}
+
+/* The layout of the result: for whole tensors that of `hf`. */
+static enum dyt_status choose_layout(struct dyti_conversion *c)
+{
+    const struct dyti_model *m = dyti_model_source_model(c->source);
+    struct dyti_layout_desc d = {
+        .dialect = DYTI_DIALECT_HF, .world_size = 1, .tp = 1, .pp = 1, .dp = 1};
+    bool shards = c->desc->form == DYTI_CONVERT_SHARDS;
+    struct dyti_layout_spec *spec = c->desc->spec;
+    enum dyt_status st;
+
+    if (spec != NULL) {
+        struct dyti_arch arch = m->arch;
+
+        arch.dtype = dyti_model_source_dtype(c->source, DYTI_PARAM, 0);
+        dyti_layout_spec_use_model(spec, &arch);
+        if (shards) {
+            d = spec->desc;
+        }
+        d.dtype[DYTI_PARAM] = spec->desc.dtype[DYTI_PARAM];
+    } else {
+        d.dtype[DYTI_PARAM] = dyti_model_source_dtype(c->source, DYTI_PARAM, 0);
+    }
+    for (int kind = 0; kind < DYTI_KIND_COUNT; kind++) {
+        bool has = (dyti_model_source_kinds(c->source) >> kind & 1u) != 0;
+        bool wanted = shards ? d.residency[kind] == DYTI_HELD
+                      : c->desc->form == DYTI_CONVERT_CHECKPOINT
+                          ? kind != DYTI_GRAD
+                          : kind == DYTI_PARAM;
+
+        d.residency[kind] = has && wanted ? DYTI_HELD : DYTI_DROPPED;
+        c->kinds |= has && wanted ? 1u << kind : 0u;
+    }
+    d.phase = "stored"; /* part of the fingerprint in a manifest */
+    d.lazy = true;
+    st = dyti_layout_build(m, &d, &c->layout);
+    if (st == DYT_OK && shards) {
+        st = dyti_layout_spec_text(&d, &c->spec);
+    }
+    return st != DYT_OK
+               ? st
+               : check_types(c, spec != NULL && spec->param_dtype_given);
+}
+
+static enum dyt_status list_files(struct dyti_conversion *c)
+{
+    bool shards = c->desc->form == DYTI_CONVERT_SHARDS;
+    uint32_t most = shards ? c->layout->desc.world_size : DYTI_KIND_COUNT;
+
+    c->file = calloc(most, sizeof(*c->file));
+    if (c->file == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%u files", most);
+    }
+    for (uint32_t i = 0; i < most; i++) {
+        struct dyti_convert_file *f = &c->file[c->file_count];
+
+        if (shards) {
+            f->rank = i;
+            f->kinds = c->kinds;
+            dyti_shards_file_name(i, f->name);
+        } else if ((c->kinds >> i & 1u) == 0 ||
+                   (i == DYTI_MASTER &&
+                    c->layout->desc.dtype[DYTI_PARAM] == DYTI_F32)) {
+            continue; /* the master of an f32 run is `param` */
+        } else {
+            f->kinds = 1u << i;
+            f->plain = true;
+            snprintf(f->name, sizeof(f->name), "%s.safetensors",
+                     i == DYTI_PARAM ? "model"
+                                     : dyti_kind_name((enum dyti_kind)i));
+        }
+        c->file_count++;
+    }
+    c->report.files = c->file_count;
+    c->report.kinds = c->kinds;
+    return DYT_OK;
+}
+
+static enum dyt_status write_manifest(struct dyti_conversion *c,
+                                      struct dyti_shards_hash *hash)
+{
+    struct dyti_shards_manifest m = {
+        .spec = c->spec,
+        .model_fingerprint = c->layout->model->fingerprint,
+        .layout_fingerprint = c->layout->fingerprint,
+        .world = c->layout->desc.world_size,
+        .kinds = c->kinds,
+        .tensor = hash,
+        .tensor_count = c->layout->model->tensor_count};
+    char path[DYTI_PATH_BYTES];
+    enum dyt_status st = dyti_path_join(path, c->partial, DYTI_SHARDS_MANIFEST);
+
+    return st != DYT_OK ? st : dyti_shards_manifest_write(path, &m);
+}
+
+/* Read everything back and mark it as right. */
+static enum dyt_status conclude(struct dyti_conversion *c)
+{
+    const struct dyti_model *m = c->layout->model;
+    struct dyti_shards_hash *hash = calloc(m->tensor_count + 1u, sizeof(*hash));
+    struct dyti_model_source *result = NULL;
+    enum dyt_status st =
+        hash == NULL ? DYTI_FAIL(DYT_ERR_NOMEM, "hashes") : DYT_OK;
+
+    for (uint32_t i = 0; i < m->tensor_count && hash != NULL; i++) {
+        hash[i].name = (char *)(uintptr_t)m->tensor[i].name;
+    }
+    if (st == DYT_OK && c->spec != NULL) {
+        st = write_manifest(c, hash); /* so that it can be opened */
+    }
+    st = st != DYT_OK ? st : dyti_model_source_open(c->partial, &result);
+    st = st != DYT_OK ? st : check_result(c, result, hash);
+    if (st == DYT_OK && c->spec != NULL) {
+        st = write_manifest(c, hash); /* now with the hashes */
+    }
+    dyti_model_source_close(result);
+    free(hash);
+    return st;
+}
+
+static void close_all(struct dyti_conversion *c)
+{
+    if (c->lock >= 0) {
+        (void)close(c->lock);
+    }
+    free(c->buffer);
+    free(c->file);
+    free(c->spec);
+    dyti_layout_destroy(c->layout);
+    dyti_model_source_close(c->source);
+}
+
+/* Bytes to check. */
+static void count_bytes(struct dyti_conversion *c)
+{
+    const struct dyti_model *m = c->layout->model;
+
+    c->done = c->total = 0;
+
+    for (uint32_t i = 0; i < m->tensor_count; i++) {
+        for (int kind = 0; kind < DYTI_EXTRA; kind++) {
+            if ((c->kinds & m->tensor[i].kinds & 1u << kind) != 0) {
+                c->total += dyti_tensor_elements(&m->tensor[i]) *
+                            dyti_dtype_bytes(result_dtype(
+                                c, (enum dyti_kind)kind, &m->tensor[i]));
+            }
+        }
+    }
+}
+
+static enum dyt_status prepare(struct dyti_conversion *c)
+{
+    enum dyt_status st;
+
+    if (c->desc->memory_cap < DYTI_CONVERT_LEAST_MEMORY) {
+        return DYTI_FAIL(DYT_ERR_CONFIG,
+                         "a memory cap of %llu bytes: the smallest that works "
+                         "is %u MiB",
+                         (unsigned long long)c->desc->memory_cap,
+                         DYTI_CONVERT_LEAST_MEMORY >> 20);
+    }
+    st = dyti_model_source_open(c->desc->from, &c->source);
+    st = st != DYT_OK ? st : choose_layout(c);
+    st = st != DYT_OK ? st : list_files(c);
+    if (st == DYT_OK) {
+        uint64_t bytes = c->desc->memory_cap / 8;
+
+        c->buffer_bytes = bytes < 16u << 20 ? (size_t)bytes : 16u << 20;
+        c->buffer = malloc(c->buffer_bytes);
+        st = c->buffer == NULL
+                 ? DYTI_FAIL(DYT_ERR_NOMEM, "%zu bytes", c->buffer_bytes)
+                 : DYT_OK;
+    }
+    return st;
+}
+
+enum dyt_status dyti_model_convert(const struct dyti_convert_desc *desc,
+                                   struct dyti_convert_report *out_report)
+{
+    struct dyti_conversion c = {.desc = desc, .lock = -1};
+    enum dyt_status st = prepare(&c);
+
+    st = st != DYT_OK ? st : dyti_convert_begin(&c);
+    st = st != DYT_OK ? st : dyti_convert_count_files(&c);
+    for (uint32_t i = 0; i < c.file_count && st == DYT_OK; i++) {
+        st = dyti_convert_write_file(&c, &c.file[i]);
+    }
+    st = st != DYT_OK ? st : dyti_convert_copy_rest(&c);
+    if (st == DYT_OK) {
+        count_bytes(&c);
+        st = conclude(&c);
+        if (st == DYT_ERR_VERIFY) {
+            dyti_convert_give_up(&c);
+        }
+    }
+    st = st != DYT_OK ? st : dyti_convert_publish(&c);
+    if (st == DYT_OK) {
+        *out_report = c.report;
+    } else {
+        DYTI_NOTE("converting %s to %s", desc->from, desc->to);
+    }
+    close_all(&c);
+    return st;
+}

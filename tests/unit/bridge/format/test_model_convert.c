@@ -1,0 +1,208 @@
+/* Conversions inside: tiles, hashes, the memory cap as resident pages. */
+#include "dyt_test.h"
+
+#include "format/file.h"
+#include "format/hf_config.h"
+#include "format/model_convert_internal.h"
+#include "format/weights.h"
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+/* ---- tiles --------------------------------------------------------------- */
+
+/* Every element of the box in exactly one tile, none larger than asked. */
+static void tiles_cover_once(void **state)
+{
+    static const int64_t shape[][3] = {
+        {7, 5, 3}, {1, 1, 1}, {1, 9, 1}, {4, 1, 6}, {10, 10, 10}};
+    static const uint64_t most[] = {1, 2, 3, 7, 15, 16, 105, 5000};
+
+    (void)state;
+    for (size_t i = 0; i < DYT_TEST_COUNT(shape); i++) {
+        for (size_t n = 0; n < DYT_TEST_COUNT(most); n++) {
+            struct dyt_box box = {.ndim = 3}, tile = {.ndim = 0};
+            uint8_t seen[16][16][16] = {{{0}}};
+            int64_t left = 1;
+
+            for (uint32_t d = 0; d < 3; d++) {
+                box.lo[d] = d;
+                box.hi[d] = d + shape[i][d];
+                left *= shape[i][d];
+            }
+            while (dyti_convert_next_tile(&box, most[n], &tile)) {
+                uint64_t count = 1;
+
+                for (uint32_t d = 0; d < 3; d++) {
+                    assert_true(tile.lo[d] < tile.hi[d]);
+                    count *= (uint64_t)(tile.hi[d] - tile.lo[d]);
+                }
+                assert_true(count <= most[n]);
+                for (int64_t x = tile.lo[0]; x < tile.hi[0]; x++) {
+                    for (int64_t y = tile.lo[1]; y < tile.hi[1]; y++) {
+                        for (int64_t z = tile.lo[2]; z < tile.hi[2]; z++) {
+                            assert_int_equal(seen[x][y][z]++, 0);
+                            left--;
+                        }
+                    }
+                }
+            }
+            assert_int_equal(left, 0);
+        }
+    }
+}
+
+/* ---- a model of 60 MB ---------------------------------------------------- */
+
+static void big_model(const char *dir)
+{
+    struct dyti_arch arch = {.family = DYTI_LLAMA,
+                             .vocab = 2000,
+                             .hidden = 512,
+                             .layers = 4,
+                             .q_heads = 8,
+                             .kv_heads = 4,
+                             .head_dim = 64,
+                             .ffn = 1536,
+                             .max_positions = 64,
+                             .rms_eps = 1e-5,
+                             .init_std = 0.02,
+                             .rope = {.theta = 10000.0}};
+    struct dyti_model *model = NULL;
+    struct dyti_safetensors_plan plan;
+    char path[300];
+    int fd = -1;
+
+    assert_ok(dyti_model_build(&arch, &model));
+    assert_ok(dyti_hf_config_write(dir, &arch, NULL));
+    assert_ok(dyti_weights_plan(model, DYTI_F32, &plan));
+    snprintf(path, sizeof(path), "%s/model.safetensors", dir);
+    assert_ok(dyti_safetensors_create(path, &plan, &fd));
+    close(fd);
+    assert_true(plan.file_bytes > 48u << 20);
+    dyti_safetensors_plan_fini(&plan);
+    dyti_model_destroy(model);
+}
+
+/* The largest resident memory of a child that converts (to NULL: does nothing),
+ * bytes. */
+static uint64_t peak_of(const char *from, const char *to, const char *text,
+                        uint64_t cap)
+{
+    int64_t peak = 0;
+    int pipe_fd[2], status = 0;
+    pid_t pid;
+
+    assert_int_equal(pipe(pipe_fd), 0);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct dyti_layout_spec spec = {0};
+        struct dyti_convert_report report;
+        struct dyti_convert_desc d = {.from = from,
+                                      .to = to,
+                                      .form = DYTI_CONVERT_SHARDS,
+                                      .spec = &spec,
+                                      .memory_cap = cap};
+        struct rusage usage;
+        bool fine =
+            to == NULL || (dyti_layout_spec_read(text, &spec) == DYT_OK &&
+                           dyti_model_convert(&d, &report) == DYT_OK);
+
+        dyti_layout_spec_fini(&spec);
+        getrusage(RUSAGE_SELF, &usage);
+        peak = fine ? usage.ru_maxrss * 1024 : -1;
+        if (write(pipe_fd[1], &peak, sizeof(peak)) != sizeof(peak)) {
+            _exit(1);
+        }
+        _exit(0);
+    }
+    assert_int_equal(read(pipe_fd[0], &peak, sizeof(peak)), sizeof(peak));
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    close(pipe_fd[0]);
+    close(pipe_fd[1]);
+    assert_true(peak > 0);
+    return (uint64_t)peak;
+}
+
+/* Resident memory stays within the cap, whichever way the rows lie. */
+static void the_cap_is_kept(void **state)
+{
+    static const char *const spec[] = {"megatron:tp=2,pp=2", "vllm:tp=4",
+                                       "zero3:dp=3", "fsdp2:dp=3",
+                                       "native:tp=2"};
+    /* slack: code, heap and lists that a child that does nothing has not */
+    const uint64_t cap = 8u << 20, slack = 8u << 20;
+    const char *dir = dyt_test_dir();
+    char from[300], to[300];
+    uint64_t nothing;
+
+    (void)state;
+    if (dyt_test_instrumented()) {
+        skip(); /* shadow memory is no measure */
+    }
+    snprintf(from, sizeof(from), "%s/hf", dir);
+    assert_ok(dyti_dir_make(from));
+    big_model(from);
+    nothing = peak_of(from, NULL, NULL, cap);
+    for (size_t i = 0; i < DYT_TEST_COUNT(spec); i++) {
+        uint64_t peak;
+
+        snprintf(to, sizeof(to), "%s/%zu", dir, i);
+        peak = peak_of(from, to, spec[i], cap);
+        if (peak > nothing + cap + slack) {
+            fail_msg("%s: %llu bytes above what nothing takes", spec[i],
+                     (unsigned long long)(peak - nothing));
+        }
+        if (i > 0) {
+            dyt_test_remove_tree(from);
+        }
+        snprintf(from, sizeof(from), "%s", to); /* the next one reads shards */
+    }
+}
+
+/* ---- hashes -------------------------------------------------------------- */
+
+/* A hash does not depend on the buffer, and sees one bit. */
+static void hashes_are_of_the_content(void **state)
+{
+    const char *dir = dyt_test_dir();
+    struct dyti_model_source *source = NULL;
+    unsigned char *buffer = malloc(1u << 20);
+    uint64_t a = 0, b = 0;
+    char path[300];
+    FILE *file;
+
+    (void)state;
+    assert_non_null(buffer);
+    big_model(dir);
+    assert_ok(dyti_model_source_open(dir, &source));
+    assert_ok(
+        dyti_model_hash(source, DYTI_PARAM, 3, DYTI_F32, buffer, 1u << 20, &a));
+    assert_ok(
+        dyti_model_hash(source, DYTI_PARAM, 3, DYTI_F32, buffer, 1000, &b));
+    assert_int_equal(a, b);
+    dyti_model_source_close(source);
+    snprintf(path, sizeof(path), "%s/model.safetensors", dir);
+    file = fopen(path, "r+b");
+    assert_non_null(file);
+    for (int i = 0; i < 6000000; i += 4096) { /* in every tensor near */
+        assert_int_equal(fseek(file, 2000 * 512 * 4 + 100000 + i, SEEK_SET), 0);
+        fputc(1, file);
+    }
+    assert_int_equal(fclose(file), 0);
+    assert_ok(dyti_model_source_open(dir, &source));
+    assert_ok(
+        dyti_model_hash(source, DYTI_PARAM, 3, DYTI_F32, buffer, 1u << 20, &b));
+    assert_true(a != b);
+    dyti_model_source_close(source);
+    free(buffer);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(tiles_cover_once),
+    cmocka_unit_test(the_cap_is_kept),
+    cmocka_unit_test(hashes_are_of_the_content),
+};
+
+DYT_TEST_MAIN(tests)
