@@ -46,6 +46,7 @@ struct dyti_switch_record {
     int64_t total_ns; /* pause order to the last rank's answer */
     int64_t pause_ns, prepare_ns, transfer_ns, verify_ns, commit_ns, post_ns;
     uint64_t kept_bytes, moved_bytes, read_bytes, written_bytes;
+    uint64_t messages; /* both ways, all ranks */
 };
 
 /* Growing lists of doubles: curves and medians of the report. */

@@ -245,6 +245,8 @@ static void put_switch(struct writing *w, const struct dyti_manager *m)
         (double)(t->read_bytes + t->written_bytes) / 2.0);
     put(w, "switch/bytes_to_rollout",
         (double)(r->read_bytes + r->written_bytes) / 2.0);
+    put(w, "switch/messages_per_rank",
+        (double)r->messages / (double)m->job->ranks);
     put(w, "time/refit", (double)m->refit_ns * 1e-9);
     put(w, "time/refit/pause", (double)r->pause_ns * 1e-9);
     put(w, "time/refit/plan", (double)r->prepare_ns * 1e-9);

@@ -129,6 +129,14 @@ static enum dyt_status run(struct dyti_manager *m, enum dyti_target target,
                                                m->job->sw.deadline, on_done, m);
 }
 
+static uint64_t count_messages(const struct dyti_manager *m)
+{
+    struct dyti_control_counts c;
+
+    dyti_control_server_counts(m->server, &c);
+    return c.received + c.sent;
+}
+
 /* The one decision that all ranks see. */
 static bool committed(const struct dyti_manager *m)
 {
@@ -141,13 +149,16 @@ enum dyt_status dyti_manager_switch(struct dyti_manager *m,
                                     enum dyti_target target)
 {
     int64_t start = dyti_now_ns();
+    uint64_t messages;
     enum dyt_status st = dyti_phase_take(&m->phase, DYTI_EVENT_SWITCH, 0);
 
     if (st != DYT_OK) {
         return st;
     }
     m->last_switch = (struct dyti_switch_record){0};
+    messages = count_messages(m);
     st = run(m, target, start);
+    m->last_switch.messages = count_messages(m) - messages;
     if (st != DYT_OK) {
         bool done = committed(m);
         bool rollout = (target == DYTI_TARGET_ROLLOUT) == done;

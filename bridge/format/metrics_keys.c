@@ -77,6 +77,8 @@ static const struct {
     {"tokens_per_second/train", "1/s", "rows over time/train"},
     {"switch/bytes_to_train", "bytes", "read and written, halved"},
     {"switch/bytes_to_rollout", "bytes", "read and written, halved"},
+    {"switch/messages_per_rank", "",
+     "control messages of the switch to rollout, both ways"},
     {"memory/peak_bytes", "bytes",
      "most that a process ever had, largest of any rank; every ten steps"},
     {"memory/resident_bytes", "bytes",

@@ -142,8 +142,63 @@ static void memory_is_what_was_used(void **state)
     dyt_nothing_left();
 }
 
+/* An unchanged layout costs each rank the same few messages every time, however
+ * many tensors there are: pause, paused, switch, done. */
+static void a_switch_costs_four_messages_a_rank(void **state)
+{
+    struct dyt_job job = dyt_job_new("tiny");
+    struct dyt_run run = dyt_job_run(&job, "steps=6", NULL);
+    json_t *lines, *line;
+    size_t i;
+
+    (void)state;
+    assert_exit(0, run);
+    dyt_run_fini(&run);
+    lines = dyt_job_lines(&job, "job", "metrics.jsonl");
+    json_array_foreach(lines, i, line)
+    {
+        assert_true(dyt_number(line, "switch/messages_per_rank") == 4.0);
+    }
+    json_decref(lines);
+    dyt_nothing_left();
+}
+
+/* Where the time of a refit goes: parts that are there, and none that is longer
+ * than the whole. */
+static void a_refit_is_told_in_parts(void **state)
+{
+    static const char *const part[] = {
+        "time/refit/pause",  "time/refit/plan",       "time/refit/transfer",
+        "time/refit/verify", "time/refit/commit",     "time/refit/post",
+        "time/refit/resume", "time/refit/first_token"};
+    struct dyt_job job = dyt_job_new("tiny");
+    struct dyt_run run = dyt_job_run(&job, "steps=4", NULL);
+    json_t *lines;
+
+    (void)state;
+    assert_exit(0, run);
+    dyt_run_fini(&run);
+    lines = dyt_job_lines(&job, "job", "metrics.jsonl");
+    for (size_t step = 1; step < 4; step++) { /* the first follows no update */
+        const json_t *line = json_array_get(lines, step);
+        double whole = dyt_number(line, "time/refit");
+
+        assert_true(whole > 0.0);
+        for (size_t i = 0; i < DYT_TEST_COUNT(part); i++) {
+            double seconds = dyt_number(line, part[i]);
+
+            assert_true(seconds >= 0.0 && seconds <= whole);
+        }
+        assert_true(dyt_number(line, "time/refit/transfer") > 0.0);
+    }
+    json_decref(lines);
+    dyt_nothing_left();
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_documented_key_is_written),
     cmocka_unit_test(memory_is_what_was_used),
+    cmocka_unit_test(a_switch_costs_four_messages_a_rank),
+    cmocka_unit_test(a_refit_is_told_in_parts),
 };
 DYT_TEST_MAIN(tests)

@@ -237,7 +237,7 @@ static void a_rank_that_hangs_beside_busy_ones_is_named(void **state)
 static void signs_of_life_carry_a_long_step(void **state)
 {
     struct dyt_job job = dyt_job_new("tiny");
-    struct dyt_run run = dyt_job_run(&job, "steps=1", "phase.train.deadline=1",
+    struct dyt_run run = dyt_job_run(&job, "steps=1", "phase.train.deadline=2",
                                      "phase.train.batch.epochs=8",
                                      "algorithm.prompts_per_step=96",
                                      "algorithm.samples_per_prompt=64", NULL);
@@ -298,6 +298,71 @@ static void a_rank_that_stops_while_idle_is_named(void **state)
     free(command);
     free(judge);
     free(gate);
+}
+
+/* What a run computed: equal runs have equal numbers here. */
+static json_t *numbers_of(const struct dyt_job *job, const char *name)
+{
+    static const char *const key[] = {"step",
+                                      "loss",
+                                      "grad_norm",
+                                      "reward/mean",
+                                      "entropy",
+                                      "mismatch/logprob_abs_max",
+                                      "completions/mean_length"};
+    json_t *lines = dyt_job_lines(job, name, "metrics.jsonl"), *line;
+    json_t *all = json_array();
+    size_t i;
+
+    json_array_foreach(lines, i, line)
+    {
+        for (size_t k = 0; k < DYT_TEST_COUNT(key); k++) {
+            json_array_append(all, json_object_get(line, key[k]));
+        }
+    }
+    json_decref(lines);
+    return all;
+}
+
+/* A rank that is late, wherever it is: others are not paused beside it, do not
+ * answer for it and do not overwrite what it still reads, so that nothing but
+ * the time is different. */
+static void slow_ranks_change_nothing(void **state)
+{
+    char *steps = dyt_words("steps=%d", (int)dyt_test_rounds(120, 1000));
+    struct dyt_job job = dyt_job_new("tiny");
+    struct dyt_run run =
+        dyt_job_run(&job, steps, "name=calm", "switch.verify=full", NULL);
+    struct dyt_process p;
+    json_t *calm, *late;
+    pid_t child[8];
+    uint32_t x = 1;
+
+    (void)state;
+    assert_exit(0, run);
+    dyt_run_fini(&run);
+    p = dyt_job_start(&job, steps, "name=late", "switch.verify=full", NULL);
+    assert_true(dyt_read_until(&p, "reward"));
+    assert_int_equal(4, dyt_children(p.pid, child, 8));
+    for (int i = 0; i < 25; i++) {
+        x = x * 1664525u + 1013904223u;
+        kill(child[(x >> 16) % 4], SIGSTOP);
+        poll(NULL, 0, 1 + (int)(x >> 28)); /* how late it is: no matter */
+        for (int r = 0; r < 4; r++) {
+            kill(child[r], SIGCONT);
+        }
+        poll(NULL, 0, (int)(x >> 24) % 8);
+    }
+    run = dyt_finish(&p);
+    assert_exit(0, run);
+    dyt_run_fini(&run);
+    calm = numbers_of(&job, "calm");
+    late = numbers_of(&job, "late");
+    assert_true(json_equal(calm, late));
+    json_decref(calm);
+    json_decref(late);
+    free(steps);
+    dyt_nothing_left();
 }
 
 /* From outside, at whatever moment it is. */
@@ -390,6 +455,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_rank_that_hangs_beside_busy_ones_is_named),
     cmocka_unit_test(signs_of_life_carry_a_long_step),
     cmocka_unit_test(a_rank_that_stops_while_idle_is_named),
+    cmocka_unit_test(slow_ranks_change_nothing),
     cmocka_unit_test(kill_9_of_each_process),
     cmocka_unit_test(stopped_workers_do_not_outlive_the_manager),
     cmocka_unit_test(one_name_is_for_one_run),
