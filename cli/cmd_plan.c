@@ -3,11 +3,22 @@
 #include "cli/dry_run.h"
 #include "cli/exit.h"
 #include "cli/job_args.h"
+#include "cli/plan_specs.h"
 
 struct arguments {
     struct dyti_job_args job;
     bool json;
     struct dyti_plan_show show;
+    struct dyti_plan_specs specs;
+};
+
+enum key {
+    KEY_FROM = 256,
+    KEY_TO,
+    KEY_CLUSTER,
+    KEY_HTML,
+    KEY_PINNED,
+    KEY_PAIRS
 };
 
 static const struct argp_option options[] = {
@@ -15,6 +26,19 @@ static const struct argp_option options[] = {
     {"json", 'j', NULL, 0, "One JSON document", 0},
     {"transfers", 't', NULL, 0, "Every box that goes from rank to rank", 0},
     {"steps", 'p', NULL, 0, "Every step of every rank's schedule", 0},
+    {NULL, 0, NULL, 0, "Without a job:", 2},
+    {"from", KEY_FROM, "SPEC", 0, "The layout that is left", 2},
+    {"to", KEY_TO, "SPEC", 0, "The layout that is wanted", 2},
+    {"model", 'm', "MODEL", 0,
+     "A folder with config.json, or that file; no weights are needed", 2},
+    {"cluster", KEY_CLUSTER, "FILE", 0,
+     "Hosts and links (default: hosts of 8, NVLink 200 GB/s, NIC 25 GB/s)", 2},
+    {"pinned", KEY_PINNED, NULL, 0,
+     "Keep the ranks of --to as described; else they are placed so that most "
+     "bytes stay",
+     2},
+    {"pairs", KEY_PAIRS, NULL, 0, "With --json: every rank pair", 2},
+    {"html", KEY_HTML, "FILE", 0, "Write a page with pictures as well", 2},
     {0},
 };
 
@@ -32,6 +56,32 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'p':
         a->show.steps = true;
         return 0;
+    case KEY_FROM:
+        a->specs.from = arg;
+        return 0;
+    case KEY_TO:
+        a->specs.to = arg;
+        return 0;
+    case 'm':
+        a->specs.model = arg;
+        return 0;
+    case KEY_CLUSTER:
+        a->specs.cluster = arg;
+        return 0;
+    case KEY_HTML:
+        a->specs.html = arg;
+        return 0;
+    case KEY_PINNED:
+        a->specs.pinned = true;
+        return 0;
+    case KEY_PAIRS:
+        a->specs.pairs = true;
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        if (a->specs.from != NULL || a->specs.to != NULL) {
+            return 0;
+        }
+        return dyti_job_args_parse(key, arg, state, &a->job);
     default:
         return dyti_job_args_parse(key, arg, state, &a->job);
     }
@@ -40,15 +90,41 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static const struct argp argp = {
     options,
     parse,
-    "JOB.toml",
-    "Prints what the switches of a job move, keep and need, per rank pair, "
-    "without running it.\v"
+    "JOB.toml\n--from SPEC --to SPEC --model MODEL",
+    "Prints what a switch moves, keeps and needs, without running it: the "
+    "switches of a job, or one between any two layouts of a model, with the "
+    "seconds that it would take on a cluster, how far that is from the least "
+    "that any plan needs, and what other strategies would take.\v"
+    "SPEC is dialect:key=value,… with the dialects native, hf, megatron, "
+    "zero12, zero3, fsdp2, vllm and the keys tp pp dp cp ep etp vpp zero "
+    "order experts hosts ranks …; or a TOML file with [layout].\n\n"
     "Examples:\n"
+    "  dynatrain plan --from megatron:tp=4,pp=8,dp=4,ep=16,etp=1,zero=1 "
+    "--to vllm:tp=8,dp=16 --model configs/models/qwen3-235b-a22b "
+    "--cluster configs/clusters/dgx-h100.toml --html plan.html\n"
+    "  dynatrain plan --from native:tp=4 --to native:pp=2,dp=2,zero=1 "
+    "--model tiny --json\n"
     "  dynatrain plan configs/smollm2/job.toml\n"
     "  dynatrain plan job.toml --set phase.train.layout.zero=0 --json\n",
     NULL,
     NULL,
     NULL};
+
+static int plan_specs(struct arguments *a)
+{
+    enum dyt_status st = DYT_OK;
+
+    a->specs.json = a->json;
+    if (a->job.job != NULL || a->specs.from == NULL || a->specs.to == NULL ||
+        a->specs.model == NULL) {
+        st = DYTI_FAIL(DYT_ERR_CONFIG,
+                       "a plan without a job needs --from, --to and --model, "
+                       "and no JOB.toml");
+    }
+    st =
+        st != DYT_OK ? dyti_exit_given(st) : dyti_plan_specs(&a->specs, stdout);
+    return st == DYT_OK ? DYTI_EXIT_OK : dyti_exit_fail("plan", st);
+}
 
 int dyti_cmd_plan(int argc, char **argv)
 {
@@ -58,6 +134,9 @@ int dyti_cmd_plan(int argc, char **argv)
 
     argp_err_exit_status = DYTI_EXIT_CALLER;
     argp_parse(&argp, argc, argv, 0, NULL, &a);
+    if (a.specs.from != NULL || a.specs.to != NULL) {
+        return plan_specs(&a);
+    }
     st = dyti_loaded_job_open(a.job.job, a.job.set, a.job.set_count, &loaded);
     if (st != DYT_OK) {
         return dyti_exit_fail("plan", st);

@@ -198,7 +198,8 @@ enum dyt_status dyti_weights_plan(const struct dyti_model *model,
     }
     for (uint32_t i = 0; i < model->tensor_count; i++) {
         entry[i].name = model->tensor[i].name;
-        entry[i].dtype = dtype;
+        entry[i].dtype =
+            model->tensor[i].fixed_dtype ? model->tensor[i].dtype : dtype;
         entry[i].ndim = model->tensor[i].ndim;
         memcpy(entry[i].shape, model->tensor[i].shape, sizeof(entry[i].shape));
     }

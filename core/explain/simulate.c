@@ -33,8 +33,9 @@ struct simulator {
     struct change *change;
     size_t change_count, change_cap;
     size_t bar_cap;
-    double *post_s; /* [rank_count] of sending messages */
-    double moved_s; /* when the last piece arrived */
+    double *post_s;   /* [rank_count] of sending messages */
+    double *memory_s; /* [rank_count] of reading and writing memory */
+    double moved_s;   /* when the last piece arrived */
     struct dyti_simulation out;
     enum dyt_status status;
 };
@@ -319,25 +320,35 @@ static void add_up_memory(struct simulator *s)
 
 /* ---- what holds it up --------------------------------------------------- */
 
+/* Seconds that each rank's memory is busy, at the speed of a copy (which reads
+ * and writes): what it keeps is copied, what it sends is read, what it receives
+ * is written.  It goes on beside the links. */
 static void add_copies(struct simulator *s, double *out_most, uint32_t *out_at)
 {
-    double speed = s->cluster->link[DYTI_LINK_SELF].bytes_per_s, most = 0.0;
-    uint32_t at = 0;
+    double speed = s->cluster->link[DYTI_LINK_SELF].bytes_per_s;
 
-    for (uint32_t r = 0;
-         s->in->keep_bytes != NULL && speed > 0.0 && r < s->cluster->rank_count;
-         r++) {
-        double t = (double)s->in->keep_bytes[r] / speed;
+    *out_most = 0.0;
+    *out_at = 0;
+    if (speed <= 0.0) {
+        return;
+    }
+    for (size_t i = 0; i < s->count; i++) {
+        double half = (double)(s->piece[i].hi - s->piece[i].lo) / 2;
 
-        s->out.bytes[DYTI_LINK_SELF] += s->in->keep_bytes[r];
-        s->out.done_s[r] = fmax(s->out.done_s[r], t);
-        if (t > most) {
-            most = t;
-            at = r;
+        s->memory_s[s->piece[i].from] += half / speed;
+        s->memory_s[s->piece[i].to] += half / speed;
+    }
+    for (uint32_t r = 0; r < s->cluster->rank_count; r++) {
+        if (s->in->keep_bytes != NULL) {
+            s->memory_s[r] += (double)s->in->keep_bytes[r] / speed;
+            s->out.bytes[DYTI_LINK_SELF] += s->in->keep_bytes[r];
+        }
+        s->out.done_s[r] = fmax(s->out.done_s[r], s->memory_s[r]);
+        if (s->memory_s[r] > *out_most) {
+            *out_most = s->memory_s[r];
+            *out_at = r;
         }
     }
-    *out_most = most;
-    *out_at = at;
 }
 
 static void name_busiest(const struct dyti_busiest *b, char *text, size_t bytes)
@@ -408,10 +419,11 @@ static enum dyt_status simulator_init(struct simulator *s)
     s->out.peak_staging = calloc(n + 1, sizeof(*s->out.peak_staging));
     s->out.done_s = calloc(n + 1, sizeof(*s->out.done_s));
     s->post_s = calloc(n + 1, sizeof(*s->post_s));
+    s->memory_s = calloc(n + 1, sizeof(*s->memory_s));
     s->out.memory =
         calloc(n * s->in->memory_buckets + 1, sizeof(*s->out.memory));
     if (s->out.peak_staging == NULL || s->out.done_s == NULL ||
-        s->post_s == NULL || s->out.memory == NULL) {
+        s->post_s == NULL || s->memory_s == NULL || s->out.memory == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "%zu ranks", n);
     }
     return DYT_OK;
@@ -426,6 +438,7 @@ static void simulator_fini(struct simulator *s)
     free(s->start);
     free(s->change);
     free(s->post_s);
+    free(s->memory_s);
     dyti_simulation_fini(&s->out);
 }
 

@@ -10,9 +10,10 @@
  * work side by side.  Staging: a piece takes memory at its sender from when it
  * starts until it has left, and at its receiver until it has arrived; pieces
  * that pass through a rank stay there until they have left again.
- * Collectives are pieces too: a broadcast is a ring, in chunks, through the
- * members ordered by host; an all-gather is a ring; scatter and gather are
- * messages of the root.
+ * A rank's memory is busy with what it keeps (copied), sends (read) and
+ * receives (written), beside its links.  Collectives are pieces too: a
+ * broadcast is a ring, in chunks, through the members ordered by host; an
+ * all-gather is a ring; scatter and gather are messages of the root.
  *
  * Simulated figures and measured ones never share a column. */
 #ifndef DYTI_EXPLAIN_SIMULATE_H

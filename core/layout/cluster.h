@@ -20,7 +20,7 @@ enum dyti_link_class {
 };
 
 struct dyti_link {
-    double bytes_per_s; /* of one rank, each direction */
+    double bytes_per_s; /* of one rank, each direction; SELF: of a copy */
     double latency_s;   /* of one message */
     double message_s;   /* what posting a message costs its sender */
     bool half_duplex;   /* both directions share bytes_per_s */

@@ -222,8 +222,9 @@ static void set_speeds(const struct dyti_common *atoms,
     out->term[DYTI_TERM_HOST_IN].bytes_per_s = host;
     out->term[DYTI_TERM_HOST_OUT].bytes_per_s = host;
     out->term[DYTI_TERM_CUT].bytes_per_s = c->core_bytes_per_s;
+    /* what is read and what is written, each at the speed of the link */
     out->term[DYTI_TERM_MEMORY].bytes_per_s =
-        c->link[DYTI_LINK_SELF].bytes_per_s;
+        2 * c->link[DYTI_LINK_SELF].bytes_per_s;
 }
 
 static enum dyt_status open(struct finder *f)

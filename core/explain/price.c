@@ -1,0 +1,239 @@
+/* Puts a price together: plan, placement, strategies, simulation. */
+#include "explain/price.h"
+
+#include "layout/dialect.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- memory -------------------------------------------------------------- */
+
+static enum dyt_status held_bytes(const struct dyti_layout *layout,
+                                  uint32_t rank, uint32_t kinds, uint64_t *out)
+{
+    uint64_t sum = 0;
+
+    for (int kind = 0; kind < DYTI_KIND_COUNT; kind++) {
+        uint64_t bytes = 0;
+        enum dyt_status st;
+
+        if ((kinds >> kind & 1u) == 0) {
+            continue;
+        }
+        st = dyti_layout_region_bytes(layout, rank, (enum dyti_kind)kind,
+                                      &bytes);
+        if (st != DYT_OK) {
+            return st;
+        }
+        sum += bytes;
+    }
+    *out = sum;
+    return DYT_OK;
+}
+
+static enum dyt_status fill_memory(struct dyti_price *p)
+{
+    const struct dyti_plan_inputs *in = &p->traffic->inputs;
+    uint32_t world = p->traffic->world_size, wanted = 0;
+    enum dyt_status st = DYT_OK;
+
+    p->memory = calloc(world, sizeof(*p->memory));
+    if (p->memory == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "memory of %u ranks", world);
+    }
+    for (uint32_t w = 0; w < in->want_count; w++) {
+        wanted |= 1u << in->want[w].kind;
+    }
+    for (uint32_t r = 0; r < world && st == DYT_OK; r++) {
+        struct dyti_price_memory *m = &p->memory[r];
+
+        st = held_bytes(p->params.src, r, UINT32_MAX, &m->src_bytes);
+        st = st != DYT_OK ? st
+                          : held_bytes(p->dst, r, UINT32_MAX, &m->dst_bytes);
+        st = st != DYT_OK ? st : held_bytes(p->dst, r, wanted, &m->moved_bytes);
+    }
+    return st;
+}
+
+/* ---- strategies ---------------------------------------------------------- */
+
+#define MEMORY_BUCKETS 200u
+
+/* What lies in each rank's memory all along, and what it copies to itself. */
+struct at_rest {
+    uint64_t *resident, *keep; /* [world_size], owned */
+    uint32_t *src_lead, *dst_lead;
+};
+
+/* Who gathers for a rank and scatters to it: of its replicas (equal tp and pp)
+ * the first. [world_size] */
+static void name_leads(const struct dyti_layout *layout, uint32_t *lead)
+{
+    for (uint32_t r = 0; r < layout->desc.world_size; r++) {
+        lead[r] = r;
+    }
+    for (uint32_t m = 0; m < layout->member_count; m++) {
+        struct dyti_part part;
+
+        dyti_layout_part(layout, m, &part);
+        lead[layout->desc.ranks[m]] = layout->desc.ranks[dyti_layout_member(
+            layout, part.tp_rank, 0, 0, part.pp_rank)];
+    }
+}
+
+static enum dyt_status at_rest_of(const struct dyti_price *p,
+                                  struct at_rest *out)
+{
+    uint32_t world = p->traffic->world_size;
+
+    out->resident = calloc(world, sizeof(*out->resident));
+    out->keep = calloc(world, sizeof(*out->keep));
+    out->src_lead = calloc(world, sizeof(*out->src_lead));
+    out->dst_lead = calloc(world, sizeof(*out->dst_lead));
+    if (out->resident == NULL || out->keep == NULL || out->src_lead == NULL ||
+        out->dst_lead == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%u ranks", world);
+    }
+    name_leads(p->params.src, out->src_lead);
+    name_leads(p->dst, out->dst_lead);
+    for (uint32_t r = 0; r < world; r++) {
+        out->resident[r] = p->memory[r].src_bytes + p->memory[r].dst_bytes;
+        out->keep[r] = p->traffic->rank[r].keep_bytes;
+    }
+    return DYT_OK;
+}
+
+static enum dyt_status price_strategy(struct dyti_price *p,
+                                      const struct dyti_flow *flow,
+                                      size_t flow_count,
+                                      const struct at_rest *rest,
+                                      const struct dyti_strategy_ops *ops,
+                                      struct dyti_price_row *row)
+{
+    const struct dyti_order order = {
+        .cluster = p->params.cluster, .flow = flow, .flow_count = flow_count};
+    bool first = row == &p->row[0];
+    struct dyti_pieces pieces = {0};
+    struct dyti_simulate_inputs in = {.cluster = p->params.cluster,
+                                      .pieces = &pieces,
+                                      .keep_bytes = rest->keep,
+                                      .resident_bytes = rest->resident,
+                                      .memory_buckets =
+                                          first ? MEMORY_BUCKETS : 0,
+                                      .gantt = first};
+    enum dyt_status st = ops->order(&order, &pieces);
+
+    row->name = ops->name;
+    if (st != DYT_OK) {
+        DYTI_NOTE("ordering by %s", ops->name);
+        return st;
+    }
+    row->rounds = pieces.round_count;
+    row->pieces = pieces.count;
+    row->makespan_s = pieces.makespan_s;
+    row->load_s = pieces.load_s;
+    st = dyti_simulate(&in, &row->simulation);
+    dyti_pieces_fini(&pieces);
+    return st;
+}
+
+static enum dyt_status price_strategies(struct dyti_price *p)
+{
+    struct dyti_flow *flow = NULL;
+    struct at_rest rest = {0};
+    size_t count = 0;
+    enum dyt_status st = dyti_traffic_flows(p->traffic, &flow, &count);
+
+    st = st != DYT_OK ? st : at_rest_of(p, &rest);
+    for (uint32_t i = 0; i < DYTI_PRICE_STRATEGIES && st == DYT_OK; i++) {
+        st = price_strategy(p, flow, count, &rest, dyti_strategy_at(i),
+                            &p->row[i]);
+    }
+    free(rest.resident);
+    free(rest.keep);
+    free(rest.src_lead);
+    free(rest.dst_lead);
+    free(flow);
+    return st;
+}
+
+/* ---- placement ----------------------------------------------------------- */
+
+/* The destination laid out anew over the ranks that keep the most. */
+static enum dyt_status place(struct dyti_price *p,
+                             const struct dyti_plan_inputs *inputs,
+                             const struct dyti_traffic_options *options)
+{
+    struct dyti_layout_desc desc = p->params.dst->desc;
+    enum dyt_status st = dyti_place(inputs, options, &p->placement);
+
+    if (st != DYT_OK || !p->placement.changed) {
+        return st;
+    }
+    desc.ranks = p->placement.ranks;
+    st = dyti_layout_build(p->params.dst->model, &desc, &p->placed);
+    if (st == DYT_OK) {
+        p->dst = p->placed;
+    }
+    return st;
+}
+
+static enum dyt_status inputs_of(const struct dyti_price *p,
+                                 struct dyti_plan_inputs *out_inputs)
+{
+    const struct dyti_price_params *in = &p->params;
+
+    return dyti_plan_inputs_init(in->src, in->src_slot, p->dst, in->dst_slot,
+                                 in->kinds, out_inputs);
+}
+
+enum dyt_status dyti_price_build(const struct dyti_price_params *params,
+                                 struct dyti_price **out_price)
+{
+    const struct dyti_traffic_options options = {.cluster = params->cluster,
+                                                 .fan_out = true};
+    struct dyti_price *p = calloc(1, sizeof(*p));
+    struct dyti_plan_inputs inputs;
+    enum dyt_status st;
+
+    if (p == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "a price");
+    }
+    p->params = *params;
+    p->dst = params->dst;
+    if (p->params.kinds == 0) {
+        p->params.kinds = DYTI_PLAN_KINDS_STATE;
+    }
+    st = inputs_of(p, &inputs);
+    if (st == DYT_OK && !params->pinned &&
+        params->dst->desc.dialect != DYTI_DIALECT_LIST) {
+        st = place(p, &inputs, &options);
+        st = st != DYT_OK ? st : inputs_of(p, &inputs);
+    }
+    st = st != DYT_OK ? st : dyti_traffic_build(&inputs, &options, &p->traffic);
+    st = st != DYT_OK ? st : fill_memory(p);
+    st = st != DYT_OK ? st : price_strategies(p);
+    if (st == DYT_OK) {
+        *out_price = p;
+        return DYT_OK;
+    }
+    DYTI_NOTE("pricing the switch from %s to %s", params->src->desc.phase,
+              params->dst->desc.phase);
+    dyti_price_destroy(p);
+    return st;
+}
+
+void dyti_price_destroy(struct dyti_price *price)
+{
+    if (price == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < DYTI_PRICE_STRATEGIES; i++) {
+        dyti_simulation_fini(&price->row[i].simulation);
+    }
+    dyti_traffic_destroy(price->traffic);
+    dyti_placement_fini(&price->placement);
+    dyti_layout_destroy(price->placed);
+    free(price->memory);
+    free(price);
+}

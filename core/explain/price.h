@@ -1,0 +1,74 @@
+/* What a switch costs, before it is paid for: traffic and bounds of its plan,
+ * memory, and the seconds that each strategy would take on a cluster.
+ * in: two layouts of one model, a cluster   out: text, JSON, one HTML page
+ *
+ * Seconds are simulated (explain/simulate.h), never measured, and every text
+ * says so. */
+#ifndef DYTI_EXPLAIN_PRICE_H
+#define DYTI_EXPLAIN_PRICE_H
+
+#include "base/json_out.h"
+#include "explain/simulate.h"
+#include "plan/place.h"
+#include "plan/traffic.h"
+#include "sched/strategy.h"
+
+#include <stdio.h>
+
+#define DYTI_PRICE_STRATEGIES 4u
+
+struct dyti_price_params {
+    const struct dyti_layout *src,
+        *dst; /* borrowed until destroy; lazy is fine */
+    enum dyti_arena_slot src_slot, dst_slot;
+    const struct dyti_cluster *cluster; /* borrowed, its arrays too */
+    uint32_t kinds;                     /* 0: all but the gradient */
+    /* The destination's ranks are as the user wants them; otherwise they are
+     * placed so that most stays where it is. */
+    bool pinned;
+};
+
+struct dyti_price_row {
+    const char *name; /* of the strategy */
+    uint32_t rounds;
+    size_t pieces;
+    double makespan_s, load_s;         /* the certificate, without latencies */
+    struct dyti_simulation simulation; /* bars and memory: of [0] only */
+};
+
+/* Bytes of one rank's regions. */
+struct dyti_price_memory {
+    uint64_t src_bytes, dst_bytes; /* of all kinds that each phase holds */
+    uint64_t moved_bytes;          /* of dst: what this switch fills */
+};
+
+struct dyti_price {
+    struct dyti_price_params params;
+    const struct dyti_layout *dst; /* params.dst or `placed` */
+    struct dyti_layout *placed;    /* owned; NULL: as described */
+    struct dyti_placement placement;
+    struct dyti_traffic *traffic;
+    struct dyti_price_memory *memory;                 /* [world_size] */
+    struct dyti_price_row row[DYTI_PRICE_STRATEGIES]; /* [0]: `optimal` */
+};
+
+/**
+ * Plan, place, order by every strategy and simulate.  Pure.
+ * @return what dyti_plan_inputs_init, dyti_traffic_build, dyti_place and the
+ *         strategies return
+ */
+enum dyt_status dyti_price_build(const struct dyti_price_params *params,
+                                 struct dyti_price **out_price);
+void dyti_price_destroy(struct dyti_price *price);
+
+/* For people; DYT_ERR_IO: writing failed. */
+enum dyt_status dyti_price_text(const struct dyti_price *price, FILE *out);
+/* One object, member `key`; matrix: every rank pair. */
+void dyti_price_json(const struct dyti_price *price, bool matrix,
+                     struct dyti_json *json, const char *key);
+/* One self-contained page: numbers, traffic matrix, memory over time, links
+ * over time.  `title` is shown. */
+enum dyt_status dyti_price_html(const struct dyti_price *price,
+                                const char *title, FILE *out);
+
+#endif /* DYTI_EXPLAIN_PRICE_H */

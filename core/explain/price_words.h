@@ -1,0 +1,23 @@
+/* How the parts of a price are worded: shared by its text, JSON and page. */
+#ifndef DYTI_EXPLAIN_PRICE_WORDS_H
+#define DYTI_EXPLAIN_PRICE_WORDS_H
+
+#include "explain/price.h"
+#include "explain/words.h"
+#include "layout/dialect.h"
+
+struct dyti_words dyti_words_seconds(double s); /* "12.30 ms" */
+/* "megatron TP 4 PP 8 DP 4 ep 16 ZeRO 1" */
+struct dyti_words dyti_words_degrees(const struct dyti_layout_desc *desc);
+const char *dyti_words_link(enum dyti_link_class link); /* static */
+
+/* Bytes of the rank that has the most. */
+struct dyti_price_peaks {
+    uint64_t src, dst;
+    uint64_t both; /* source and destination beside each other */
+    uint64_t most; /* the larger of the two: overlaid */
+    uint32_t both_rank;
+};
+struct dyti_price_peaks dyti_price_peaks(const struct dyti_price *price);
+
+#endif /* DYTI_EXPLAIN_PRICE_WORDS_H */
