@@ -14,6 +14,9 @@ struct dyti_shard_sink {
     /* name is copied; NULL sink->buffer: nobody asks for buffers. */
     enum dyt_status (*buffer)(void *self,
                               const struct dyti_view_buffer *buffer);
+    /* Who holds what matters, not where it lies: tensors that first_alike()
+     * names others for may be left out. */
+    bool once;
 };
 
 struct dyti_dialect_ops {
@@ -33,6 +36,12 @@ struct dyti_dialect_ops {
      * has both: they are listed once.  NULL: each kind is listed. */
     bool (*alike)(const struct dyti_layout *layout, enum dyti_kind a,
                   enum dyti_kind b);
+
+    /* For each tensor the lowest one that is known to have the same boxes of
+     * the kind on every member, such as that of an equal layer on the same
+     * stage; itself where nothing is known.  NULL: nothing is. */
+    void (*first_alike)(const struct dyti_layout *layout, enum dyti_kind kind,
+                        uint32_t *out_first);
 
     /* Every shard of one member and kind that is held. *out_region_bytes is
      * the size of the region, padding included. */

@@ -135,11 +135,20 @@ static enum dyt_status index_rest(const struct dyti_model *model,
 {
     size_t aside_cap = 0, extra_cap = 0;
 
+    index->expert_of =
+        malloc((model->tensor_count + (size_t)1) * sizeof(*index->expert_of));
+    if (index->expert_of == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "an index of %u tensors",
+                         model->tensor_count);
+    }
     for (uint32_t i = 0; i < model->tensor_count; i++) {
         const struct dyti_tensor *t = &model->tensor[i];
         enum dyt_status st = DYT_OK;
 
         index->has_experts = index->has_experts || t->expert >= 0;
+        index->expert_of[i] = !dyti_tensor_is_flat(t) ? DYTI_NOT_FLAT
+                              : t->expert < 0         ? -1
+                                                      : t->expert;
         if (t->extra != DYTI_EXTRA_NONE) {
             st = DYTI_GROW(index->extra, extra_cap, index->extra_count + 1u);
             if (st == DYT_OK) {
@@ -274,6 +283,7 @@ void dyti_layout_index_destroy(struct dyti_layout_index *index)
     free(index->first_layer);
     free(index->run);
     free(index->aside);
+    free(index->expert_of);
     free(index->extra);
     free(index->slot);
     free(index->second_slot);

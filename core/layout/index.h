@@ -14,6 +14,8 @@ struct dyti_layout_run {
     uint32_t class;
 };
 
+#define DYTI_NOT_FLAT (-2)
+
 struct dyti_layout_index {
     uint32_t *member_of;         /* [world_size] UINT32_MAX = takes no part */
     uint32_t *stage_of;          /* [layers] pipeline stage */
@@ -24,6 +26,9 @@ struct dyti_layout_index {
     uint32_t aside_count;
     uint32_t *extra;
     uint32_t extra_count;
+    /* [tensor_count] expert of a tensor in the flat buffers, -1 = dense;
+     * DYTI_NOT_FLAT: it lies aside.  What walks of thousands of tensors ask. */
+    int32_t *expert_of;
     bool has_experts;
     /* Expert parameters have a flat buffer of their own: their ZeRO groups are
      * not those of the dense ones. */

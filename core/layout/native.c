@@ -152,11 +152,53 @@ static enum dyt_status emit_rest(const struct emission *e, uint64_t *end)
     return DYT_OK;
 }
 
+/* An equal layer before this one on the same stage; UINT32_MAX: none. */
+static uint32_t run_before(const struct dyti_layout *layout, uint32_t run)
+{
+    const struct dyti_layout_run *r = layout->index->run;
+
+    for (uint32_t i = run; r[run].layer >= 0 && i-- > 0;) {
+        if (r[i].layer >= 0 && r[i].class == r[run].class &&
+            dyti_layout_stage_of(layout, r[i].layer) ==
+                dyti_layout_stage_of(layout, r[run].layer)) {
+            return i;
+        }
+    }
+    return UINT32_MAX;
+}
+
+/* Equal layers are held alike unless ZeRO cuts the buffer that they lie in. */
+static void first_alike(const struct dyti_layout *layout, enum dyti_kind kind,
+                        uint32_t *out_first)
+{
+    const struct dyti_layout_index *index = layout->index;
+
+    for (uint32_t t = 0; t < layout->model->tensor_count; t++) {
+        out_first[t] = t;
+    }
+    if (kind == DYTI_EXTRA || dyti_native_is_cut(layout->desc.zero, kind)) {
+        return;
+    }
+    for (uint32_t run = 0; run < index->run_count; run++) {
+        uint32_t like = run_before(layout, run);
+        uint32_t first = index->run[run].first;
+
+        for (uint32_t t = first; like != UINT32_MAX && t < index->run[run].end;
+             t++) {
+            if (dyti_tensor_is_flat(&layout->model->tensor[t])) {
+                out_first[t] = out_first[index->run[like].first + t - first];
+            }
+        }
+    }
+}
+
 static enum dyt_status emit_parameters(struct emission *e,
                                        uint64_t *out_region_bytes)
 {
     const struct dyti_layout_index *index = e->layout->index;
     struct dyti_native_sizes sizes = {.layout = e->layout, .part = e->part};
+    bool once =
+        e->sink->once && !dyti_native_is_cut(e->layout->desc.zero, e->kind);
     uint64_t total[DYTI_NATIVE_BUFFERS] = {0}, at[DYTI_NATIVE_BUFFERS] = {0};
     uint64_t bytes;
     enum dyt_status st;
@@ -172,6 +214,7 @@ static enum dyt_status emit_parameters(struct emission *e,
 
         memcpy(begin, at, sizeof(begin));
         if (dyti_native_skip_run(&sizes, run, at) &&
+            !(once && run_before(e->layout, run) != UINT32_MAX) &&
             (dyti_keeping_meets(&e->keep, DYTI_DENSE, begin[0], at[0]) ||
              dyti_keeping_meets(&e->keep, DYTI_EXPERTS, begin[1], at[1]))) {
             st = emit_run(e, run, begin);
@@ -361,6 +404,7 @@ const struct dyti_dialect_ops dyti_dialect_native = {
     .check = dyti_native_check,
     .representative = dyti_native_representative,
     .alike = alike,
+    .first_alike = first_alike,
     .emit = emit,
     .describe = describe,
 };

@@ -67,6 +67,9 @@ struct dyti_native_walk {
     enum dyti_slot last[DYTI_NATIVE_BUFFERS];
     int32_t last_expert[DYTI_NATIVE_BUFFERS];
     struct dyti_native_slot slot; /* where the walk stands */
+    /* The last expert that was looked up, -1 = none: tensors of one follow each
+     * other. */
+    int32_t asked, asked_slot, asked_second;
 };
 
 /* Start the walk at run 0 of all, or of one run alone; then each

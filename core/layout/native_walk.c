@@ -51,6 +51,7 @@ void dyti_native_walk_run(struct dyti_native_walk *walk,
                           const uint64_t begin[DYTI_NATIVE_BUFFERS])
 {
     memset(walk, 0, sizeof(*walk));
+    walk->asked = -1;
     walk->layout = layout;
     walk->part = part;
     walk->run = run;
@@ -101,22 +102,26 @@ static void place(struct dyti_native_walk *walk, uint32_t index)
     walk->last_expert[b] = t->expert;
 }
 
-static bool wanted(const struct dyti_native_walk *walk,
-                   const struct dyti_tensor *t)
+/* Of a run whose layer the member holds. */
+static bool wanted(struct dyti_native_walk *walk, uint32_t index)
 {
-    int32_t second;
+    int32_t expert = walk->layout->index->expert_of[index];
 
-    if (!dyti_tensor_is_flat(t)) {
+    if (expert == DYTI_NOT_FLAT || (walk->copies && expert < 0)) {
         return false;
     }
-    if (!walk->copies) {
-        return dyti_native_at_home(walk->layout, t, walk->part);
+    if (expert < 0) {
+        return walk->layout->index->run[walk->run].layer >= 0 ||
+               dyti_native_at_home(walk->layout,
+                                   &walk->layout->model->tensor[index],
+                                   walk->part);
     }
-    if (t->expert < 0) {
-        return false;
+    if (expert != walk->asked) {
+        walk->asked = expert;
+        walk->asked_slot = dyti_layout_expert_slot(walk->layout, walk->part,
+                                                   expert, &walk->asked_second);
     }
-    (void)dyti_layout_expert_slot(walk->layout, walk->part, t->expert, &second);
-    return second >= 0;
+    return walk->copies ? walk->asked_second >= 0 : walk->asked_slot >= 0;
 }
 
 static bool stage_holds(const struct dyti_layout *layout,
@@ -138,7 +143,7 @@ bool dyti_native_next(struct dyti_native_walk *walk)
             while (walk->next < run->end) {
                 uint32_t i = walk->next++;
 
-                if (wanted(walk, &walk->layout->model->tensor[i])) {
+                if (wanted(walk, i)) {
                     place(walk, i);
                     return true;
                 }

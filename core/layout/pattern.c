@@ -35,6 +35,7 @@ struct build {
     uint32_t *set_of_list;    /* [lists.count] */
     size_t set_of_list_cap;
     uint32_t at_group; /* being emitted */
+    uint32_t *first;   /* [tensor_count] that a tensor is held like */
     /* Of all kinds. */
     struct dyti_intern sets, patterns;
     size_t pattern_cap, holder_cap;
@@ -133,7 +134,8 @@ static enum dyt_status collect(struct build *b, enum dyti_kind kind)
 {
     const struct dyti_dialect_ops *ops =
         dyti_dialect_ops(b->layout->desc.dialect);
-    const struct dyti_shard_sink sink = {.self = b, .shard = take};
+    const struct dyti_shard_sink sink = {
+        .self = b, .shard = take, .once = true};
     enum dyt_status st = DYT_OK;
 
     b->entry_count = 0;
@@ -402,6 +404,21 @@ static int find_alike(const struct build *b, enum dyti_kind kind)
     return DYTI_KIND_COUNT;
 }
 
+/* Which tensors are listed, and which are held like one of those. */
+static void find_first(struct build *b, enum dyti_kind kind)
+{
+    const struct dyti_dialect_ops *ops =
+        dyti_dialect_ops(b->layout->desc.dialect);
+
+    if (ops != NULL && ops->first_alike != NULL) {
+        ops->first_alike(b->layout, kind, b->first);
+        return;
+    }
+    for (uint32_t t = 0; t < b->layout->model->tensor_count; t++) {
+        b->first[t] = t;
+    }
+}
+
 static enum dyt_status add_kind(struct build *b, enum dyti_kind kind)
 {
     struct dyti_patterns *p = b->out;
@@ -414,12 +431,17 @@ static enum dyt_status add_kind(struct build *b, enum dyti_kind kind)
         p->geometry_of[kind] = p->geometry_of[known];
         return DYT_OK;
     }
+    find_first(b, kind);
     st = group_members(b, kind);
     st = st != DYT_OK ? st : collect(b, kind);
     st = st != DYT_OK ? st : sort_entries(b);
     dyti_intern_clear(&b->lists);
     for (uint32_t t = 0; t < tensors && st == DYT_OK; t++) {
-        st = add_tensor(b, t, &fresh[t]);
+        if (b->first[t] == t) {
+            st = add_tensor(b, t, &fresh[t]);
+        } else {
+            fresh[t] = fresh[b->first[t]];
+        }
     }
     if (st != DYT_OK) {
         DYTI_NOTE("listing who holds %s", dyti_kind_name(kind));
@@ -445,11 +467,12 @@ static enum dyt_status reserve(struct build *b)
     b->group_rank = calloc(count + 1, sizeof(*b->group_rank));
     b->group_member = calloc(count + 1, sizeof(*b->group_member));
     b->tensor_first = calloc((size_t)tensors + 2, sizeof(*b->tensor_first));
+    b->first = calloc((size_t)tensors + 1, sizeof(*b->first));
     b->out->pattern_of = calloc((size_t)tensors * DYTI_KIND_COUNT + 1,
                                 sizeof(*b->out->pattern_of));
     return b->group_first != NULL && b->group_rank != NULL &&
                    b->group_member != NULL && b->tensor_first != NULL &&
-                   b->out->pattern_of != NULL
+                   b->first != NULL && b->out->pattern_of != NULL
                ? DYT_OK
                : DYTI_FAIL(DYT_ERR_NOMEM, "patterns of %u tensors", tensors);
 }
@@ -484,6 +507,7 @@ static void fini(struct build *b)
     free(b->entry);
     free(b->order);
     free(b->tensor_first);
+    free(b->first);
     free(b->set_of_list);
     free(b->scratch);
     dyti_intern_fini(&b->lists);
