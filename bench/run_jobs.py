@@ -35,13 +35,14 @@ class Job:
         self.rivals = more["rivals"]      # names and arguments of torch
 
 
-# The quickstart may stop when it is good enough; torch's goes to its end, and
-# so does ours here.
+# The quickstart may stop when it is good enough, and evaluates every 25 steps;
+# torch's goes to its end and evaluates there, and so does ours here.
 JOBS = {
     "learn_sort": Job(
         "learn_sort", "configs/quickstart/job.toml", "learn_sort_torch.py",
         3.0, 500, threads=sorted({1, CORES}), rivals=[("torch", [])],
-        settings={"stop.reward_mean": "inf", "stop.seconds": "inf"},
+        settings={"stop.reward_mean": "inf", "stop.seconds": "inf",
+                  "eval.every": "500"},
         few={"eval.every": "1000"}),
     "learn_sum": Job(
         "learn_sum", "configs/smollm2/job.toml", "learn_sum_torch.py", 1.0, 20,
