@@ -97,7 +97,7 @@ def machine():
     memory = int(field("/proc/meminfo", "MemTotal").split()[0]) / 2**20
     return (f"{field('/proc/cpuinfo', 'model name')}, "
             f"{len(os.sched_getaffinity(0))} cores ({best}), "
-            f"{memory:.0f} GiB, Linux {platform.release()}")
+            f"{memory:.0f} GiB, Linux {platform.release().split('-')[0]}")
 
 
 def versions():
