@@ -168,6 +168,13 @@ static const struct plan_case cases[] = {
      true},
 };
 
+#define CASES (sizeof(cases) / sizeof(cases[0]))
+
+/* What was measured of each case, for the table of growth. */
+struct result {
+    double ms, mb; /* 0: left out */
+};
+
 struct layouts {
     struct dyti_model *model;
     struct dyti_layout *from, *to;
@@ -282,7 +289,8 @@ static bool measure_once(const struct layouts *l, uint32_t round,
     return ok;
 }
 
-static bool measure(struct bench *bench, const struct plan_case *c)
+static bool measure(struct bench *bench, const struct plan_case *c,
+                    struct result *out)
 {
     struct layouts l;
     struct cost cost;
@@ -304,6 +312,7 @@ static bool measure(struct bench *bench, const struct plan_case *c)
                bench_median(cost.traffic, rounds),
                bench_median(cost.lists, rounds));
         all = bench_median(cost.all, rounds);
+        *out = (struct result){all, cost.held_mb};
         /* The opponent is the time that it may take. */
         bench_record(bench, c->name, all, c->goal_ms > 0 ? "goal" : NULL,
                      c->goal_ms, c->goal_ms > 0 ? 1.0 : 0, "ms");
@@ -314,19 +323,42 @@ static bool measure(struct bench *bench, const struct plan_case *c)
     return ok;
 }
 
+/* Each model's cases beside its first one. */
+static void print_growth(const struct result *result)
+{
+    size_t first = 0;
+
+    printf("\n  %-20s %8s %10s %10s %16s\n", "growth", "ranks", "ms", "MB",
+           "times the first");
+    for (size_t i = 0; i < CASES; i++) {
+        if (cases[i].arch != cases[first].arch) {
+            first = i;
+        }
+        if (result[i].ms > 0 && result[first].ms > 0) {
+            printf("  %-20s %8u %10.2f %10.2f %7.0f -> %5.1f\n", cases[i].name,
+                   cases[i].world, result[i].ms, result[i].mb,
+                   (double)cases[i].world / cases[first].world,
+                   result[i].ms / result[first].ms);
+        }
+    }
+    printf("\n");
+}
+
 int main(int argc, char **argv)
 {
     struct bench bench;
+    struct result result[CASES] = {{0, 0}};
     bool ok = true;
 
     if (!bench_open(&bench, "plan", argc, argv)) {
         return bench.exit_code;
     }
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (size_t i = 0; i < CASES; i++) {
         if ((cases[i].quick || !bench.quick) &&
             bench_wants(&bench, cases[i].name)) {
-            ok = measure(&bench, &cases[i]) && ok;
+            ok = measure(&bench, &cases[i], &result[i]) && ok;
         }
     }
+    print_growth(result);
     return bench_close(&bench) != 0 || !ok;
 }
