@@ -207,7 +207,7 @@ elif [ "$use_opponents" = yes ]; then
   done
   against=(--opponents bench/opponents --against "${players#,}")
 fi
-for name in gemm kernels plan placement; do
+for name in gemm kernels plan placement schedule transitions simulator; do
   ours "$name" 1800
 done
 if wanted switch && reserve_pages; then
@@ -226,6 +226,7 @@ fi
 [ "${only[*]}" != install ] || exit 0
 python3 bench/report.py "$out/ours.jsonl" "$out/opponents" build/bench.jsonl
 echo "bench: $(wc -l <build/bench.jsonl) records in build/bench.jsonl"
+python3 bench/performance.py build/bench.jsonl --page "$out/performance.md"
 if [ -n "$failed" ]; then
   echo "bench: failed:$failed" >&2
   exit 1
