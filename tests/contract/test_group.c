@@ -89,9 +89,11 @@ static void bad_params_are_refused(void **state)
         bad.abort = NULL;
         assert_status(DYT_ERR_INVALID, ops->open(&bad, &self));
         assert_null(self);
-        assert_ok(ops->open(&good, &self));
-        assert_status(DYT_ERR_INVALID, ops->broadcast(self, memory, 1, 2));
-        ops->close(self);
+        if (ops == &dyti_group_shm) { /* others wait for all members */
+            assert_ok(ops->open(&good, &self));
+            assert_status(DYT_ERR_INVALID, ops->broadcast(self, memory, 1, 2));
+            ops->close(self);
+        }
         ops->close(NULL);
         munmap(memory, bytes);
     }

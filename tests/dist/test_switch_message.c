@@ -4,6 +4,9 @@
 #include "switch_world.h"
 
 #include "mover/message/message.h"
+#ifdef DYT_TEST_GLOO
+#include "comm/gloo/gloo.h"
+#endif
 
 #define ROUND_TRIPS 3u
 
@@ -106,8 +109,23 @@ static void threads_come_back_bit_equal(void **state)
     }
 }
 
+#ifdef DYT_TEST_GLOO
+static void over_tcp_they_come_back_bit_equal(void **state)
+{
+    (void)state;
+    sw_group = &dyti_group_gloo;
+    for (uint64_t seed = 201; seed <= 206; seed++) {
+        run_trip(seed % 2 == 0 ? DYT_RANKS_PROCESSES : DYT_RANKS_THREADS, seed);
+    }
+    sw_group = &dyti_group_shm;
+}
+#endif
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(threads_come_back_bit_equal),
     cmocka_unit_test(processes_come_back_bit_equal),
+#ifdef DYT_TEST_GLOO
+    cmocka_unit_test(over_tcp_they_come_back_bit_equal),
+#endif
 };
 DYT_TEST_MAIN(tests)

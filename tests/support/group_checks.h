@@ -48,7 +48,10 @@ static inline void group_each(enum dyt_ranks_kind kind, group_check_fn check)
     static const uint32_t sizes[] = {1, 2, 3, 4, 7};
 
     for (size_t b = 0; b < DYT_TEST_COUNT(group_backends); b++) {
-        for (size_t s = 0; s < DYT_TEST_COUNT(sizes); s++) {
+        /* Connecting many takes a second: the sizes that differ. */
+        size_t count = b == 0 ? DYT_TEST_COUNT(sizes) : 3;
+
+        for (size_t s = 0; s < count; s++) {
             const struct dyti_group_ops *ops = group_backends[b];
             uint64_t bytes = ops->region_bytes(sizes[s]);
             char *page = dyt_ranks_shared(4096);
@@ -411,7 +414,7 @@ static inline void check_posts_end(struct dyt_rank *me,
     uint64_t ticket = 0;
     char name[32];
 
-    rank_ok(me, group_open(me, fixture, 30000000, &group));
+    rank_ok(me, group_open(me, fixture, 500000000, &group));
     if (me->size > 1) {
         snprintf(name, sizeof(name), "rank %u", 10 + message.peer);
         rank_ok(me, ops->barrier(group));
@@ -438,7 +441,7 @@ static inline void check_traffic(struct dyt_rank *me,
     const struct dyti_group_ops *ops = fixture->ops;
     const uint64_t n = 240000, bytes = n * sizeof(float);
     struct dyti_group_traffic was, is;
-    uint64_t others = me->size - 1, counts[DYT_RANKS_MAX];
+    uint64_t others = me->size - 1, counts[DYT_RANKS_MAX], most;
     float *buf = calloc(n, sizeof(*buf)), *out = calloc(n, sizeof(*out));
     void *group = NULL;
 
@@ -452,7 +455,11 @@ static inline void check_traffic(struct dyt_rank *me,
         rank_wrong(me, "%s", dyti_error_text());
     }
     ops->traffic(group, &is);
-    if (is.sent_bytes - was.sent_bytes > bytes ||
+    /* What is written once for all to read, or sent to each. */
+    most = ops == &dyti_group_shm
+               ? bytes
+               : 2 * bytes * others / me->size + (uint64_t)4096 * me->size;
+    if (is.sent_bytes - was.sent_bytes > most ||
         is.received_bytes - was.received_bytes >
             2 * bytes * others / me->size + 4096 * me->size) {
         rank_wrong(me,
@@ -527,6 +534,10 @@ static inline void check_deadline(struct dyt_rank *me,
             rank_true(me, strstr(dyti_error_text(), name) != NULL);
         }
         rank_status(me, DYT_ERR_TIMEOUT, fixture->ops->barrier(group));
+        atomic_fetch_add(fixture->arrived, 1);
+    }
+    /* One who is late has not gone. */
+    while (atomic_load(fixture->arrived) + 1 < me->size) {
     }
     fixture->ops->close(group);
 }

@@ -11,6 +11,7 @@
 
 #define LOOPBACK        "127.0.0.1"
 #define OPEN_TIMEOUT_MS 30000
+#define ABORT_NS        100000000 /* in which a death is seen by others */
 
 /* ---- the region ---------------------------------------------------------- */
 
@@ -39,15 +40,21 @@ static int store_set(void *arg, const char *key, const void *data, size_t bytes)
 {
     const struct dyti_gloo_group *group = arg;
     struct dyti_gloo_member *me = dyti_gloo_member_at(group, group->rank);
+    uint32_t count = atomic_load(&me->key_count), offset = 0;
+    struct dyti_gloo_key *entry = &me->key[count];
 
-    if (bytes > member_stride(group->size) - sizeof(*me) ||
-        strlen(key) >= sizeof(me->key)) {
+    if (count > 0) {
+        offset = me->key[count - 1].offset + me->key[count - 1].bytes;
+    }
+    if (count == DYTI_GLOO_KEYS || strlen(key) >= sizeof(entry->name) ||
+        bytes + offset > member_stride(group->size) - sizeof(*me)) {
         return -1;
     }
-    memcpy(me->key, key, strlen(key) + 1);
-    memcpy(me->data, data, bytes);
-    atomic_store(&me->bytes, (uint32_t)bytes);
-    atomic_store(&me->key_opens, me->opens);
+    memcpy(entry->name, key, strlen(key) + 1);
+    memcpy(me->data + offset, data, bytes);
+    entry->offset = offset;
+    entry->bytes = (uint32_t)bytes;
+    atomic_store(&me->key_count, count + 1);
     return 0;
 }
 
@@ -61,16 +68,20 @@ static long store_get(void *arg, const char *key, void *data, size_t room)
     }
     for (uint32_t i = 0; i < group->size; i++) {
         const struct dyti_gloo_member *member = dyti_gloo_member_at(group, i);
+        uint32_t count = atomic_load(&member->key_opens) == opens
+                             ? atomic_load(&member->key_count)
+                             : 0;
 
-        if (atomic_load(&member->key_opens) == opens &&
-            strcmp(member->key, key) == 0) {
-            uint32_t bytes = atomic_load(&member->bytes);
+        for (uint32_t k = 0; k < count && k < DYTI_GLOO_KEYS; k++) {
+            const struct dyti_gloo_key *entry = &member->key[k];
 
-            if (bytes > room) {
-                return -1;
+            if (strcmp(entry->name, key) == 0) {
+                if (entry->bytes > room) {
+                    return -1;
+                }
+                memcpy(data, member->data + entry->offset, entry->bytes);
+                return (long)entry->bytes;
             }
-            memcpy(data, member->data, bytes);
-            return (long)bytes;
         }
     }
     return 0;
@@ -141,32 +152,6 @@ enum dyt_status dyti_gloo_look_at_abort(struct dyti_gloo_group *group)
                   dyt_status_text((enum dyt_status)(-(int)(uint32_t)value))));
 }
 
-/* Who has not come as far as this member, if somebody has not. */
-static enum dyt_status too_late(struct dyti_gloo_group *group,
-                                int64_t waited_ns)
-{
-    uint32_t me = group->world_rank[group->rank];
-
-    if (group->timeout_ns <= 0 || waited_ns < group->timeout_ns * 9 / 10) {
-        return DYT_OK;
-    }
-    for (uint32_t i = 0; i < group->size; i++) {
-        uint32_t round = atomic_load(&dyti_gloo_member_at(group, i)->round);
-
-        if ((int32_t)(round - group->round) < 0) {
-            return broken(group, DYTI_FAIL(DYT_ERR_TIMEOUT,
-                                           "group %s: rank %u waited %lld ms, "
-                                           "rank %u is missing",
-                                           group->name, me,
-                                           (long long)(waited_ns / 1000000),
-                                           group->world_rank[i]));
-        }
-    }
-    return broken(group,
-                  DYTI_FAIL(DYT_ERR_TIMEOUT, "group %s: rank %u waited %lld ms",
-                            group->name, me, (long long)(waited_ns / 1000000)));
-}
-
 int64_t dyti_gloo_now_ns(void)
 {
     struct timespec now;
@@ -175,17 +160,56 @@ int64_t dyti_gloo_now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* A call of the shim has ended badly: why? */
+/* Who has not come as far as this member, or `size`. */
+static uint32_t who_is_behind(const struct dyti_gloo_group *group)
+{
+    uint32_t i = 0;
+
+    while (i < group->size &&
+           (int32_t)(atomic_load(&dyti_gloo_member_at(group, i)->round) -
+                     group->round) >= 0) {
+        i++;
+    }
+    return i;
+}
+
+static enum dyt_status too_late(struct dyti_gloo_group *group, uint32_t behind)
+{
+    uint32_t me = group->world_rank[group->rank];
+    long long ms = (long long)(group->timeout_ns / 1000000);
+
+    return broken(
+        group,
+        behind < group->size
+            ? DYTI_FAIL(DYT_ERR_TIMEOUT,
+                        "group %s: rank %u waited %lld ms, rank %u "
+                        "is missing",
+                        group->name, me, ms, group->world_rank[behind])
+            : DYTI_FAIL(DYT_ERR_TIMEOUT, "group %s: rank %u waited %lld ms",
+                        group->name, me, ms));
+}
+
+/* A call of the shim has ended badly: why?  A connection also ends because a
+ * peer gave up waiting, or died: whoever sees the death says so in the abort
+ * word soon, and until the deadline somebody may only be late. */
 static enum dyt_status why(struct dyti_gloo_group *group,
                            enum dyti_gloo_result result, int64_t start)
 {
-    enum dyt_status st = dyti_gloo_look_at_abort(group);
+    bool has_deadline = group->timeout_ns > 0;
+    int64_t until = has_deadline ? start + group->timeout_ns
+                                 : dyti_gloo_now_ns() + ABORT_NS;
+    const struct timespec slice = {.tv_nsec = 2000000};
+    enum dyt_status st;
 
-    if (st == DYT_OK) {
-        st = too_late(group, dyti_gloo_now_ns() - start);
+    while ((st = dyti_gloo_look_at_abort(group)) == DYT_OK &&
+           result == DYTI_GLOO_BROKEN && dyti_gloo_now_ns() < until) {
+        (void)nanosleep(&slice, NULL);
     }
     if (st != DYT_OK) {
         return st;
+    }
+    if (has_deadline && result == DYTI_GLOO_BROKEN) {
+        return too_late(group, who_is_behind(group));
     }
     return broken(
         group,
@@ -546,6 +570,8 @@ static enum dyt_status connect_all(struct dyti_gloo_group *group,
         return DYT_OK;
     }
     me->opens++;
+    atomic_store(&me->key_count, 0);
+    atomic_store(&me->key_opens, me->opens);
     group->round = atomic_load(&me->round);
     if (dyti_gloo_open(&how, &group->gloo, group->text, sizeof(group->text)) !=
         DYTI_GLOO_OK) {

@@ -10,13 +10,20 @@
 #define DYTI_GLOO_SLICE_MS      20   /* an abort is seen within 100 ms */
 #define DYTI_GLOO_ADDRESS_BYTES 256u /* of one connection */
 
+#define DYTI_GLOO_KEYS 4u /* that a member leaves */
+
+struct dyti_gloo_key {
+    char name[32];
+    uint32_t offset, bytes; /* of its data */
+};
+
 /* One of `size` in the region; zero before the first open. */
 struct dyti_gloo_member {
-    _Atomic uint32_t key_opens; /* `opens` that the key is of */
-    _Atomic uint32_t bytes;
+    _Atomic uint32_t key_opens; /* `opens` that the keys are of */
+    _Atomic uint32_t key_count;
     _Atomic uint32_t round; /* collectives it has come to */
     uint32_t opens;         /* how often it has opened the group */
-    char key[32];
+    struct dyti_gloo_key key[DYTI_GLOO_KEYS];
     char data[];
 };
 
