@@ -16,7 +16,8 @@
 #define BLOCKS          8
 
 /* The same tokens' log-probabilities from the cache and from a training pass.
- * bf16 machines round activations of more than 16 rows to bf16. */
+ * Machines with bf16 products round the activations of more than 4 rows; and
+ * the cache rounds keys and values (docs/decisions/0010). */
 #define GAP_F32  1e-3
 #define GAP_BF16 0.1
 
