@@ -82,25 +82,50 @@ void dyti_convert_tell(struct dyti_conversion *c, const char *what,
 
 /* ---- hashes -------------------------------------------------------------- */
 
+/* Elements that follow each other, the first one at row-major `index`. */
+static uint64_t hash_row(uint64_t salt, uint64_t index, uint64_t count,
+                         uint32_t width, const unsigned char *bytes)
+{
+    uint64_t sum = 0;
+
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t bits = 0;
+
+        switch (width) { /* copies of a known size are single loads */
+        case 2:
+            memcpy(&bits, bytes + 2 * i, 2);
+            break;
+        case 4:
+            memcpy(&bits, bytes + 4 * i, 4);
+            break;
+        default:
+            memcpy(&bits, bytes + 8 * i, 8);
+            break;
+        }
+        sum += dyti_content_mix(salt, index + i, bits);
+    }
+    return sum;
+}
+
 static uint64_t hash_tile(const struct dyti_tensor *t, uint64_t salt,
                           const struct dyt_box *tile, enum dyti_dtype dtype,
                           const unsigned char *bytes)
 {
-    uint32_t width = dyti_dtype_bytes(dtype);
+    uint32_t width = dyti_dtype_bytes(dtype), last = t->ndim - 1;
+    uint64_t count = (uint64_t)(tile->hi[last] - tile->lo[last]);
     int64_t at[DYT_MAX_DIMS];
     uint64_t sum = 0;
 
     memcpy(at, tile->lo, sizeof(at));
-    for (bool more = true; more; bytes += width) {
-        uint64_t index = 0, bits = 0;
+    for (bool more = true; more; bytes += count * width) {
+        uint64_t index = 0;
 
         for (uint32_t d = 0; d < t->ndim; d++) {
             index = index * (uint64_t)t->shape[d] + (uint64_t)at[d];
         }
-        memcpy(&bits, bytes, width);
-        sum += dyti_content_mix(salt, index, bits);
+        sum += hash_row(salt, index, count, width, bytes);
         more = false;
-        for (uint32_t d = t->ndim; d-- > 0 && !more;) {
+        for (uint32_t d = last; d-- > 0 && !more;) {
             if (++at[d] < tile->hi[d]) {
                 more = true;
             } else {

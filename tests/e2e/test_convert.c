@@ -98,7 +98,7 @@ static void state_goes_along(void **state)
     struct dyt_job job = dyt_job_new("tiny");
     struct dyt_run run =
         dyt_job_run(&job, "name=a", "steps=2", "checkpoint.every=2", NULL);
-    char pattern[400], sharded[400], again[400];
+    char pattern[400], sharded[400], again[400], marker[430];
     glob_t found;
 
     (void)state;
@@ -113,6 +113,8 @@ static void state_goes_along(void **state)
     for (size_t i = 0; i < DYT_TEST_COUNT(file); i++) {
         assert_same_file(found.gl_pathv[0], again, file[i]);
     }
+    snprintf(marker, sizeof(marker), "%s/complete.json", again);
+    assert_true(there(marker));
     /* and what was none becomes none */
     join(pattern, job.dir, "none");
     run = dyt_run("convert", job.model, pattern, "--to", "checkpoint", NULL);

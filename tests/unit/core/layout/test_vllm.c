@@ -360,6 +360,46 @@ static void routers_keep_their_type(void **state)
     dyti_model_destroy(m);
 }
 
+/* Scales of blocks go where their weights go, offsets divided by the block with
+ * ceiling; where a border lies inside of a block, both sides hold its scale. */
+static void scales_follow_their_blocks(void **state)
+{
+    struct dyti_arch arch = DYT_ARCH_TINY_8_2; /* q: 16 x 16 */
+    static const struct {
+        int64_t block, rows;
+        int64_t lo[2], hi[2]; /* of ranks 0 and 1 */
+    } row[] = {{8, 2, {0, 1}, {1, 2}},
+               {4, 4, {0, 2}, {2, 4}},
+               {6, 3, {0, 1}, {2, 3}},
+               {16, 1, {0, 0}, {1, 1}}};
+
+    (void)state;
+    for (size_t i = 0; i < DYT_TEST_COUNT(row); i++) {
+        const struct dyti_extra_desc scale = {.name = "scale",
+                                              .rule = DYTI_EXTRA_SHARDED,
+                                              .dtype = DYTI_F32,
+                                              .ndim = 2,
+                                              .shape = {row[i].rows, 1},
+                                              .of = Q,
+                                              .block = {row[i].block, 16}};
+        struct dyti_model *m = NULL;
+        struct dyti_layout *l;
+
+        assert_ok(dyti_model_build_with(&arch, &scale, 1, &m));
+        l = serve(m, (struct dyti_layout_desc){.tp = 2});
+        for (uint32_t r = 0; r < 2; r++) {
+            const struct dyti_shard *s = dyti_view_find(
+                &l->view[r], DYTI_EXTRA, dyti_model_find_name(m, "scale"));
+
+            assert_non_null(s);
+            assert_int_equal(s->box.lo[0], row[i].lo[r]);
+            assert_int_equal(s->box.hi[0], row[i].hi[r]);
+        }
+        dyti_layout_destroy(l);
+        dyti_model_destroy(m);
+    }
+}
+
 static void what_vllm_has_not_is_refused(void **state)
 {
     struct dyti_arch arch =
@@ -402,6 +442,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(buffers_have_their_names),
     cmocka_unit_test(gpt2_lies_transposed),
     cmocka_unit_test(routers_keep_their_type),
+    cmocka_unit_test(scales_follow_their_blocks),
     cmocka_unit_test(what_vllm_has_not_is_refused),
 };
 
