@@ -313,12 +313,14 @@ static uint64_t bits_of(uint64_t number, uint32_t width)
                         : number * 0x9e3779b97f4a7c15u; /* case 41: all bits */
 }
 
+enum deed { FILL, GATHER, SCATTER, CHECK };
+
 struct work {
     struct memory *memory;
     uint32_t rank;
     const uint64_t *first;
     uint64_t *whole; /* every element, once */
-    enum { FILL, GATHER, SCATTER, CHECK } what;
+    enum deed what;
 };
 
 static void touch(void *arg, const struct dyti_shard *s, int64_t index,
@@ -349,7 +351,7 @@ static void touch(void *arg, const struct dyti_shard *s, int64_t index,
     }
 }
 
-static void do_all(struct work *w, int what)
+static void do_all(struct work *w, enum deed what)
 {
     const struct dyti_layout *l = w->memory->layout;
     enum dyti_kind kind = w->memory->kind;
