@@ -168,6 +168,8 @@ struct dyti_trainer_config dyti_assembly_trainer(const struct dyti_assembly *a)
     return c;
 }
 
+#define STAGING_BYTES (64u << 20) /* in place, where there is no cap */
+
 /* ---- memory -------------------------------------------------------------- */
 
 static enum dyt_status measure_work(struct dyti_assembly *a, uint32_t rank)
@@ -188,9 +190,51 @@ static enum dyt_status measure_work(struct dyti_assembly *a, uint32_t rank)
     return st;
 }
 
-static enum dyt_status build_maps(struct dyti_assembly *a)
+/* Room to move boxes out of each other's way: the cap, or 64 MiB, but no more
+ * than the largest layout of any rank. */
+static uint64_t staging_of(const struct dyti_assembly *a,
+                           const struct dyti_layout *const *layout)
+{
+    uint64_t cap = a->job->sw.memory_cap_bytes, most = 0;
+
+    for (uint32_t rank = 0; rank < a->world_size; rank++) {
+        struct dyti_arena_options options = {.mode = a->mode};
+        struct dyti_arena_cost cost;
+
+        dyti_arena_cost(layout, rank, &options, &cost);
+        most = cost.rollout > most ? cost.rollout : most;
+        most = cost.train > most ? cost.train : most;
+    }
+    cap = cap == 0 ? STAGING_BYTES : cap;
+    return (cap < most ? cap : most) / 64u * 64u;
+}
+
+static enum dyt_status place_all(struct dyti_assembly *a)
 {
     const struct dyti_layout *layout[DYTI_ARENA_SLOT_COUNT];
+    enum dyt_status st = DYT_OK;
+
+    for (int s = 0; s < DYTI_ARENA_SLOT_COUNT; s++) {
+        layout[s] = a->layout[s];
+    }
+    a->staging_bytes =
+        a->mode == DYTI_MODE_IN_PLACE ? staging_of(a, layout) : 0;
+    for (uint32_t rank = 0; rank < a->world_size && st == DYT_OK; rank++) {
+        struct dyti_arena_options options = {
+            .mode = a->mode,
+            .staging_bytes = a->staging_bytes,
+            .work_bytes = a->rollout_work[rank] > a->train_work[rank]
+                              ? a->rollout_work[rank]
+                              : a->train_work[rank]};
+
+        st = dyti_arena_map_build_mode(layout, rank, &options, &a->map[rank]);
+    }
+    return st;
+}
+
+static enum dyt_status build_maps(struct dyti_assembly *a)
+{
+    enum dyt_status st = DYT_OK;
 
     a->map = calloc(a->world_size, sizeof(*a->map));
     a->rollout_work = calloc(a->world_size, sizeof(*a->rollout_work));
@@ -198,25 +242,18 @@ static enum dyt_status build_maps(struct dyti_assembly *a)
     if (a->map == NULL || a->rollout_work == NULL || a->train_work == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "maps of %u ranks", a->world_size);
     }
-    for (int s = 0; s < DYTI_ARENA_SLOT_COUNT; s++) {
-        layout[s] = a->layout[s];
+    for (uint32_t rank = 0; rank < a->world_size && st == DYT_OK; rank++) {
+        st = measure_work(a, rank);
     }
-    for (uint32_t rank = 0; rank < a->world_size; rank++) {
-        enum dyt_status st = measure_work(a, rank);
-        uint64_t work;
-
-        if (st != DYT_OK) {
-            return st;
-        }
-        work = a->rollout_work[rank] > a->train_work[rank]
-                   ? a->rollout_work[rank]
-                   : a->train_work[rank];
-        st = dyti_arena_map_build(layout, rank, work, &a->map[rank]);
-        if (st != DYT_OK) {
-            return st;
-        }
+    a->mode = a->job->sw.mode;
+    st = st != DYT_OK ? st : place_all(a);
+    if (st == DYT_OK && a->job->sw.on_low_memory == DYTI_LOW_IN_PLACE &&
+        a->job->sw.memory_cap_bytes > 0 &&
+        dyti_switch_memory_least(a) > a->job->sw.memory_cap_bytes) {
+        a->mode = DYTI_MODE_IN_PLACE;
+        st = place_all(a);
     }
-    return DYT_OK;
+    return st;
 }
 
 enum dyt_status dyti_assembly_build(const struct dyti_job *job,

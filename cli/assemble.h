@@ -19,6 +19,8 @@ struct dyti_assembly {
         *layout[DYTI_ARENA_SLOT_COUNT];  /* NULL: not in the job */
     struct dyti_arena_map *map;          /* [world_size] */
     uint64_t *rollout_work, *train_work; /* [world_size] bytes asked, 0: none */
+    enum dyti_switch_mode mode; /* the job's, or what low memory makes of it */
+    uint64_t staging_bytes;     /* of each rank, in_place */
     uint32_t world_size;
     uint32_t positions; /* longest prompt + response */
 };

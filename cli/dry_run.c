@@ -94,16 +94,18 @@ static void show_need(const struct dyti_assembly *a, const struct direction *d,
     struct dyti_switch_memory m = most_needed(a, d, &rank);
 
     fprintf(out,
-            "needs at the most %" PRIu64 " bytes beside the larger layout, on "
+            "mode %s needs at the most %" PRIu64
+            " bytes beside the larger layout, on "
             "rank %u (source %" PRIu64 ", destination %" PRIu64
             ", staging %" PRIu64 "; switch.memory_cap %" PRIu64 ")\n",
-            m.need_bytes, rank, m.source_bytes, m.destination_bytes,
-            m.staging_bytes, a->job->sw.memory_cap_bytes);
+            dyti_switch_mode_name(a->mode), m.need_bytes, rank, m.source_bytes,
+            m.destination_bytes, m.staging_bytes, a->job->sw.memory_cap_bytes);
 }
 
 static void need_json(const struct dyti_assembly *a, struct dyti_json *json)
 {
     dyti_json_begin_object(json, "needs");
+    dyti_json_text(json, "mode", dyti_switch_mode_name(a->mode));
     for (size_t i = 0; i < 2; i++) {
         uint32_t rank;
         struct dyti_switch_memory m = most_needed(a, &directions[i], &rank);
@@ -130,6 +132,8 @@ static enum dyt_status show_arenas(const struct dyti_assembly *a, FILE *out,
                                    struct dyti_json *json)
 {
     const struct dyti_layout *layout[DYTI_ARENA_SLOT_COUNT];
+    struct dyti_arena_options options = {.mode = a->mode,
+                                         .staging_bytes = a->staging_bytes};
     uint64_t *work = calloc(a->world_size, sizeof(*work));
     enum dyt_status st;
 
@@ -140,8 +144,9 @@ static enum dyt_status show_arenas(const struct dyti_assembly *a, FILE *out,
         layout[s] = a->layout[s];
     }
     work_bytes(a, work);
-    st = out != NULL ? dyti_explain_arenas(layout, work, out)
-                     : dyti_explain_arenas_json(layout, work, json, "memory");
+    st = out != NULL ? dyti_explain_arenas_mode(layout, work, &options, out)
+                     : dyti_explain_arenas_mode_json(layout, work, &options,
+                                                     json, "memory");
     free(work);
     return st;
 }

@@ -145,6 +145,20 @@ static bool committed(const struct dyti_manager *m)
     return decision == (m->phase.epoch << 8 | DYTI_DECISION_COMMIT);
 }
 
+/* In place, and during the local copy of a staged switch, there is nothing to
+ * go back to. */
+static bool is_whole(const struct dyti_manager *m, bool rollout)
+{
+    uint32_t slot = rollout ? DYTI_ARENA_ROLLOUT : DYTI_ARENA_TRAIN;
+    uint32_t size = atomic_load(&m->page->world_size);
+    uint64_t lost = 0;
+
+    for (uint32_t r = 0; r < size; r++) {
+        lost |= atomic_load(&m->page->rank[r].lost);
+    }
+    return (lost >> slot * 8u & 0xffu) == 0;
+}
+
 enum dyt_status dyti_manager_switch(struct dyti_manager *m,
                                     enum dyti_target target)
 {
@@ -164,11 +178,14 @@ enum dyt_status dyti_manager_switch(struct dyti_manager *m,
         bool rollout = (target == DYTI_TARGET_ROLLOUT) == done;
 
         DYTI_NOTE("switching (epoch %llu, version %llu): %s, the %s layout is "
-                  "whole",
+                  "%s",
                   (unsigned long long)m->phase.epoch,
                   (unsigned long long)m->phase.version,
                   done ? "committed" : "not committed",
-                  rollout ? "rollout" : "training");
+                  rollout ? "rollout" : "training",
+                  is_whole(m, rollout)
+                      ? "whole"
+                      : "INVALID: resume from the newest checkpoint");
         dyti_phase_take(&m->phase, done ? DYTI_EVENT_COMMIT : DYTI_EVENT_ABORT,
                         0);
         return st;

@@ -26,16 +26,32 @@ struct dyti_switch_memory dyti_switch_memory_of(const struct dyti_assembly *a,
     const struct dyti_layout *src = a->layout[from], *dst = a->layout[to];
     const struct dyti_arena_map *map = &a->map[rank];
     /* The direct mover stages nothing: bytes go from shard to shard. */
-    struct dyti_switch_memory m = {.staging_bytes = 0};
+    struct dyti_switch_memory m = {.staging_bytes = a->staging_bytes};
+    uint64_t smaller, larger;
 
     for (int k = 0; k < DYTI_KIND_COUNT; k++) {
         m.source_bytes += moves(src, dst, k) ? map->bytes[from][k] : 0;
         m.destination_bytes += moves(dst, src, k) ? map->bytes[to][k] : 0;
     }
-    m.resident_bytes = map->total_bytes - m.source_bytes - m.destination_bytes;
-    m.need_bytes = m.staging_bytes + (m.source_bytes < m.destination_bytes
-                                          ? m.source_bytes
-                                          : m.destination_bytes);
+    smaller = m.source_bytes < m.destination_bytes ? m.source_bytes
+                                                   : m.destination_bytes;
+    larger = m.source_bytes + m.destination_bytes - smaller;
+    switch (a->mode) {
+    case DYTI_MODE_IN_PLACE:
+        m.need_bytes = m.staging_bytes;
+        break;
+    case DYTI_MODE_DOUBLE: /* the rollout layout is there twice */
+        m.need_bytes = smaller + (to == DYTI_ARENA_ROLLOUT ? m.destination_bytes
+                                                           : m.source_bytes);
+        break;
+    case DYTI_MODE_STAGED:
+        m.need_bytes = smaller + larger;
+        break;
+    default:
+        m.need_bytes = smaller;
+        break;
+    }
+    m.resident_bytes = map->total_bytes - larger - m.need_bytes;
     return m;
 }
 
@@ -85,8 +101,10 @@ enum dyt_status dyti_switch_memory_check(const struct dyti_assembly *a,
         "%s: switch.memory_cap is %" PRIu64 " bytes, and on rank %u the switch "
         "%s needs %" PRIu64 " beside the larger of its two layouts (source "
         "%" PRIu64 ", destination %" PRIu64 ", staging %" PRIu64
-        "; mode transactional keeps both until the commit): the smallest cap "
-        "that every rank meets is %" PRIu64 ", and 0 is none",
+        "; mode %s keeps the old until the commit): the smallest cap "
+        "that every rank meets is %" PRIu64 ", 0 is none, and switch."
+        "on_low_memory=in_place does with what there is",
         a->job->path, cap_bytes, rank, directions[way].name, m.need_bytes,
-        m.source_bytes, m.destination_bytes, m.staging_bytes, m.need_bytes);
+        m.source_bytes, m.destination_bytes, m.staging_bytes,
+        dyti_switch_mode_name(a->mode), m.need_bytes);
 }

@@ -7,8 +7,9 @@
  *   resident  all else: what is parked, what no switch moves, KV and
  *             activations
  *   need      what a switch takes beyond resident + max(S, D), which no mode
- *             can do without: min(S, D) + staging, as mode `transactional`
- * keeps the old whole until the commit */
+ *             can do without: min(S, D) where both are apart, besides a second
+ *             rollout layout in mode double, scratch for the larger layout in
+ *             mode staged; in place, staging alone */
 #ifndef DYTI_CLI_SWITCH_MEMORY_H
 #define DYTI_CLI_SWITCH_MEMORY_H
 

@@ -224,6 +224,10 @@ static enum dyt_status make_rollout(struct dyti_worker *w,
     p.tp = dyti_world_group(w->world, slot, DYTI_DIM_TP);
     p.pp = dyti_world_group(w->world, slot, DYTI_DIM_PP);
     p.weights = region(w, slot, DYTI_PARAM);
+    if (w->assembly.mode == DYTI_MODE_DOUBLE) {
+        p.other_weights =
+            dyti_world_region_in(w->world, w->args.rank, slot, DYTI_PARAM, 1);
+    }
     work = dyti_world_work(w->world, &work_bytes);
     dyti_faults_rollout(&w->faults, &p);
     return dyti_rollout_create(&p, work, work_bytes, &w->rollout);

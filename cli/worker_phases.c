@@ -1,6 +1,7 @@
 /* What each message of the manager makes a worker do. */
 #include "cli/backends.h"
 #include "cli/worker.h"
+#include "edm/residency.h"
 
 #include "base/log.h"
 #include "base/trace.h"
@@ -11,7 +12,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#define BEAT_NS 200000000 /* between two heartbeats of a running phase */
+#define REGIONS_OF(slot) (UINT64_C(0xff) << (uint32_t)(slot)*8u)
+#define BEAT_NS          200000000 /* between two heartbeats of a running phase */
 
 struct dyti_envelope dyti_worker_stamp(struct dyti_worker *w,
                                        enum dyti_message type)
@@ -108,6 +110,13 @@ static enum dyt_status act_generate(struct dyti_worker *w,
         frame->buffer.bytes, frame->buffer.size_bytes, &order);
 
     if (st != DYT_OK) {
+        return st;
+    }
+    st = dyti_control_check_rank(dyti_world_control(w->world), w->args.rank,
+                                 REGIONS_OF(DYTI_ARENA_ROLLOUT));
+    if (st != DYT_OK) {
+        DYTI_NOTE("generating step %llu", (unsigned long long)order.step);
+        dyti_msg_generate_fini(&order);
         return st;
     }
     w->order_ns = w->last_beat_ns = dyti_now_ns();
@@ -310,6 +319,23 @@ static enum dyt_status answer_switch(struct dyti_worker *w,
                             &buffer);
 }
 
+static enum dyt_status run_switch(struct dyti_worker *w,
+                                  enum dyti_target target,
+                                  const struct dyti_switch_order *how,
+                                  struct dyti_switch_report *report)
+{
+    bool rollout = target == DYTI_TARGET_ROLLOUT;
+    struct dyti_switch *self = rollout ? w->to_rollout : w->to_train;
+    struct dyti_world_switch_memory memory;
+
+    return w->job.sw.release
+               ? dyti_world_switch(
+                     w->world, rollout ? DYTI_ARENA_TRAIN : DYTI_ARENA_ROLLOUT,
+                     rollout ? DYTI_ARENA_ROLLOUT : DYTI_ARENA_TRAIN, self, how,
+                     report, &memory)
+               : dyti_switch_run(self, how, report);
+}
+
 static enum dyt_status act_switch(struct dyti_worker *w,
                                   const struct dyti_frame *frame)
 {
@@ -327,13 +353,19 @@ static enum dyt_status act_switch(struct dyti_worker *w,
     how.epoch = w->epoch = order.epoch;
     w->version = frame->envelope.version;
     dyti_faults_switch(&w->faults, order.target, &how);
-    st = dyti_switch_run(order.target == DYTI_TARGET_ROLLOUT ? w->to_rollout
-                                                             : w->to_train,
-                         &how, &report);
+    st = run_switch(w, order.target, &how, &report);
     if (st != DYT_OK) {
         return st;
     }
     start = dyti_now_ns();
+    if (w->rollout != NULL && w->assembly.mode == DYTI_MODE_DOUBLE) {
+        st = dyti_rollout_set_weights(
+            w->rollout, dyti_world_region(w->world, w->args.rank,
+                                          DYTI_ARENA_ROLLOUT, DYTI_PARAM));
+        if (st != DYT_OK) {
+            return st;
+        }
+    }
     if (w->rollout != NULL) {
         if (order.target == DYTI_TARGET_ROLLOUT) {
             dyti_rollout_set_version(w->rollout, report.version);

@@ -218,6 +218,10 @@ static enum dyt_status fill(struct dyti_rollout *r, const struct sizes *s)
     st = st != DYT_OK ? st
                       : dyti_nn_bind(r->model, view, DYTI_PARAM,
                                      r->params.weights, &r->weights);
+    if (st == DYT_OK && r->params.other_weights != NULL) {
+        st = dyti_nn_bind(r->model, view, DYTI_PARAM, r->params.other_weights,
+                          &r->other);
+    }
     st = st != DYT_OK ? st : dyti_blocks_init(&r->blocks, s->block_count);
     if (st == DYT_OK && !make_tables(r)) {
         st = DYTI_FAIL(DYT_ERR_NOMEM, "tables for %u sequences",
@@ -271,6 +275,7 @@ void dyti_rollout_destroy(struct dyti_rollout *r)
         return;
     }
     dyti_nn_unbind(&r->weights);
+    dyti_nn_unbind(&r->other);
     dyti_nn_destroy(r->nn);
     dyti_blocks_fini(&r->blocks);
     free(r->table_pool);
@@ -302,6 +307,28 @@ void dyti_rollout_set_version(struct dyti_rollout *r, uint64_t version)
 void dyti_rollout_invalidate(struct dyti_rollout *r)
 {
     r->serving = false;
+}
+
+enum dyt_status dyti_rollout_set_weights(struct dyti_rollout *r,
+                                         const void *weights)
+{
+    struct dyti_nn_weights live = r->other;
+    void *base = r->params.other_weights;
+
+    if (weights == r->params.weights) {
+        return DYT_OK;
+    }
+    if (weights == NULL || weights != base) {
+        return DYTI_FAIL(DYT_ERR_INVALID,
+                         "rank %u was told to generate from weights at an "
+                         "address that it does not know",
+                         r->params.rank);
+    }
+    r->other = r->weights;
+    r->weights = live;
+    r->params.other_weights = r->params.weights;
+    r->params.weights = base;
+    return DYT_OK;
 }
 
 /* ---- generate ------------------------------------------------------------ */

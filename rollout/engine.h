@@ -24,6 +24,7 @@ struct dyti_rollout_params {
     struct dyti_group tp; /* same replica and pipeline stage */
     struct dyti_group pp; /* same replica and tp rank, by stage */
     void *weights;        /* base of the rank's param region */
+    void *other_weights;  /* of its second address set; NULL: there is none */
     enum dyti_dtype kv_dtype;
     uint64_t kv_bytes; /* K and V of this rank's layers */
     uint32_t block;    /* positions in a block */
@@ -53,6 +54,10 @@ void dyti_rollout_destroy(struct dyti_rollout *rollout);
  * the first call, or after dyti_rollout_invalidate, is DYT_ERR_STATE. */
 void dyti_rollout_set_version(struct dyti_rollout *rollout, uint64_t version);
 void dyti_rollout_invalidate(struct dyti_rollout *rollout);
+/* Read the weights at this one of the two bases from now on.  No allocation.
+ * DYT_ERR_INVALID: it is neither. */
+enum dyt_status dyti_rollout_set_weights(struct dyti_rollout *rollout,
+                                         const void *weights);
 
 struct dyti_rollout_stats {
     uint64_t passes, prefill_rows, decode_rows, sampled;

@@ -51,6 +51,7 @@ struct dyti_rollout {
     const struct dyti_model *model;
     struct dyti_nn *nn;
     struct dyti_nn_weights weights;
+    struct dyti_nn_weights other; /* at the base that is not live */
     struct dyti_nn_cache cache;
     struct dyti_blocks blocks;
     struct dyti_region work; /* behind the cache */

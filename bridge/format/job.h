@@ -32,7 +32,7 @@ enum dyti_job_verify {
     DYTI_JOB_VERIFY_SAMPLE,
     DYTI_JOB_VERIFY_FULL
 };
-enum dyti_low_memory { DYTI_LOW_REFUSE };
+enum dyti_low_memory { DYTI_LOW_REFUSE, DYTI_LOW_IN_PLACE };
 enum dyti_in_flight { DYTI_IN_FLIGHT_WAIT };
 enum dyti_eval_sampling { DYTI_EVAL_GREEDY, DYTI_EVAL_ROLLOUT };
 enum dyti_device_kind { DYTI_DEVICE_HOST };
@@ -138,6 +138,7 @@ struct dyti_job {
         enum dyti_job_verify verify;
         uint64_t memory_cap_bytes; /* 0: none; cli/switch_memory.h */
         enum dyti_low_memory on_low_memory;
+        bool release; /* memory that the next phase does not use */
         enum dyti_in_flight in_flight;
         double deadline; /* seconds */
     } sw;

@@ -117,16 +117,21 @@ const struct dyti_option dyti_job_options[] = {
         "how they are stored; policy: as the train phase's param", .choices = "policy|f32|bf16"),
 
     JOB("switch.mode", CHOICE, sw.mode, "\"transactional\"",
-        "how a switch keeps the old weights usable",
-        .choices = "transactional|!double|!staged|!in_place"),
+        "what becomes of the old weights while the new arrive: kept apart; kept and served, in one of two address"
+        " sets; kept until a local copy out of scratch; overwritten, INVALID until the commit",
+        .choices = "transactional|double|staged|in_place"),
     JOB("switch.verify", CHOICE, sw.verify, "\"sample\"",
         "compare content hashes before commit: of nothing, of 1 %, of all",
         .choices = "off|sample|full"),
     JOB("switch.memory_cap", SIZE, sw.memory_cap_bytes, "0",
         "most that a switch may take on a rank beside what stays and the larger of its two layouts; 0: no cap."
-        " transactional needs the smaller layout, and staging", RANGE(0, 0x1p62)),
+        " transactional needs the smaller layout, double the rollout layout besides, staged the larger one besides,"
+        " in_place as much as it is given (0: 64 MiB)", RANGE(0, 0x1p62)),
     JOB("switch.on_low_memory", CHOICE, sw.on_low_memory, "\"refuse\"",
-        "what happens where the cap cannot be met", .choices = "refuse|!in_place"),
+        "what happens where the cap cannot be met", .choices = "refuse|in_place"),
+    JOB("switch.release", BOOL, sw.release, "false",
+        "give memory back that the next phase does not use (KV cache, activations, gradients, the ended layout): a"
+        " smaller peak, and pages that are touched anew"),
     JOB("switch.in_flight", CHOICE, sw.in_flight, "\"wait\"",
         "sequences that run when a switch comes", .choices = "wait|!abort|!continue"),
     JOB("switch.deadline", SECONDS, sw.deadline, "60.0",

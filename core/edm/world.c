@@ -348,18 +348,39 @@ struct dyti_group dyti_world_all(const struct dyti_world *world)
     return group_of(world, 0);
 }
 
-void *dyti_world_region(const struct dyti_world *world, uint32_t rank,
-                        enum dyti_arena_slot slot, enum dyti_kind kind)
+static uint32_t live_set(const struct dyti_world *world,
+                         enum dyti_arena_slot slot)
 {
-    if (rank >= world->params.world_size ||
-        world->map[rank].bytes[slot][kind] == 0) {
+    return atomic_load(&world->control->sets) >> (uint32_t)slot & 1u;
+}
+
+void *dyti_world_region_in(const struct dyti_world *world, uint32_t rank,
+                           enum dyti_arena_slot slot, enum dyti_kind kind,
+                           uint32_t set)
+{
+    const struct dyti_arena_map *map;
+
+    if (rank >= world->params.world_size || set >= DYTI_ARENA_SETS) {
+        return NULL;
+    }
+    map = &world->map[rank];
+    if (map->bytes[slot][kind] == 0 ||
+        (set > 0 && map->offset1[slot][kind] == map->offset[slot][kind])) {
         return NULL;
     }
     return (unsigned char *)world->base[rank] +
-           dyti_arena_offset(
-               &world->map[rank],
-               atomic_load(&world->control->sets) >> (uint32_t)slot & 1u,
-               (uint32_t)slot, (uint32_t)kind);
+           dyti_arena_offset(map, set, slot, kind);
+}
+
+void *dyti_world_region(const struct dyti_world *world, uint32_t rank,
+                        enum dyti_arena_slot slot, enum dyti_kind kind)
+{
+    uint32_t set = live_set(world, slot);
+    void *region = dyti_world_region_in(world, rank, slot, kind, set);
+
+    /* what does not move is there once, whichever set is live */
+    return region != NULL ? region
+                          : dyti_world_region_in(world, rank, slot, kind, 0);
 }
 
 void *dyti_world_work(const struct dyti_world *world, uint64_t *out_bytes)

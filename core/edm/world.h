@@ -111,6 +111,10 @@ struct dyti_group dyti_world_all(const struct dyti_world *world);
  * other of two fixed addresses of the rollout layout the live one. */
 void *dyti_world_region(const struct dyti_world *world, uint32_t rank,
                         enum dyti_arena_slot slot, enum dyti_kind kind);
+/* The same in one address set, live or not; NULL where it has no such set. */
+void *dyti_world_region_in(const struct dyti_world *world, uint32_t rank,
+                           enum dyti_arena_slot slot, enum dyti_kind kind,
+                           uint32_t set);
 /* This rank's work memory (KV cache, activations); NULL if there is none. */
 void *dyti_world_work(const struct dyti_world *world, uint64_t *out_bytes);
 

@@ -167,6 +167,19 @@ static enum dyti_decision decision_of(const struct dyti_control_page *page,
                               : DYTI_DECISION_NONE;
 }
 
+enum dyti_decision dyti_switch_outcome(const struct dyti_control_page *page,
+                                       uint64_t epoch, uint64_t *out_version)
+{
+    enum dyti_decision done = decision_of(page, epoch);
+
+    if (out_version != NULL) {
+        *out_version = done == DYTI_DECISION_COMMIT
+                           ? atomic_load(&page->next_version)
+                           : atomic_load(&page->version);
+    }
+    return done;
+}
+
 /* Whoever sees a commit makes its version visible, in case the one who decided
  * died in between. */
 static void show_version(struct dyti_control_page *page)

@@ -117,6 +117,13 @@ enum dyt_status dyti_switch_decide(struct dyti_control_page *page,
                                    const struct dyti_wait_ops *wait,
                                    uint64_t epoch, int64_t timeout_ns);
 
+/* How did switch `epoch` end?  For one who lost the answer: reads only, any
+ * number of times.  NONE: it has not been decided, or never began.  An epoch
+ * that a later one has followed was committed if *out_version, the version that
+ * is visible, is the one it was to bring; out_version may be NULL. */
+enum dyti_decision dyti_switch_outcome(const struct dyti_control_page *page,
+                                       uint64_t epoch, uint64_t *out_version);
+
 /* Sleep until there is a decision.  An abort word that is set, or the deadline,
  * decides for abort, unless a commit was first: the answer is the one decision
  * that all ranks see. */

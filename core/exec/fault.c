@@ -117,7 +117,7 @@ enum dyt_status dyti_fault_before(struct dyti_switch *self,
     case DYTI_FAULT_STALE:
         return keep_tensor(self, order->fault_tensor);
     case DYTI_FAULT_FAIL:
-        (void)dyti_switch_transfer(self);
+        (void)dyti_switch_move(self, order);
         return DYTI_FAIL(DYT_ERR_DEVICE, "a copy on rank %u",
                          self->params.rank);
     default:

@@ -2,6 +2,8 @@
  * read and written, what a commit does, what is INVALID afterwards. */
 #include "exec/switch_internal.h"
 
+#include "base/hash.h"
+
 #include <stdlib.h>
 
 /* ---- address sets ----------------------------------------------------------
@@ -99,6 +101,8 @@ static void add_commit_copies(struct dyti_switch *self)
 
 enum dyt_status dyti_mode_init(struct dyti_switch *self)
 {
+    enum dyt_status st = DYT_OK;
+
     find_regions(self);
     if (mode_of(&self->params) == DYTI_MODE_STAGED &&
         self->params.from != self->params.to) {
@@ -106,8 +110,13 @@ enum dyt_status dyti_mode_init(struct dyti_switch *self)
     }
     if (mode_of(&self->params) == DYTI_MODE_IN_PLACE) {
         find_overlaid(self);
+        st = dyti_in_place_init(self);
     }
-    return make_other(self);
+    self->fingerprint = dyti_fingerprint_u64(
+        dyti_fingerprint_u64(self->params.plan->fingerprint,
+                             mode_of(&self->params)),
+        dyti_in_place_fingerprint(self));
+    return st != DYT_OK ? st : make_other(self);
 }
 
 /* ---- a run ------------------------------------------------------------------

@@ -19,8 +19,8 @@ enum {
 const char *dyti_switch_point_name(enum dyti_switch_point point)
 {
     static const char *const name[DYTI_AT_COUNT] = {
-        "start", "prepared",   "transferred", "verified",
-        "voted", "committing", "decided"};
+        "start",    "prepared", "wave",       "transferred",
+        "verified", "voted",    "committing", "decided"};
 
     return point < DYTI_AT_COUNT ? name[point] : "?";
 }
@@ -59,6 +59,7 @@ void dyti_switch_destroy(struct dyti_switch *self)
         return;
     }
     dyti_switch_destroy(self->other);
+    dyti_in_place_fini(self);
     dyti_verifier_fini(&self->verifier);
     dyti_messages_fini(self);
     free(self->copy);
@@ -117,7 +118,7 @@ out:
 
 uint64_t dyti_switch_fingerprint(const struct dyti_switch *self)
 {
-    return self->params.plan->fingerprint;
+    return self->fingerprint;
 }
 
 /* ---- the parts of a run ----------------------------------------------------
@@ -130,8 +131,8 @@ static int64_t now(const struct dyti_switch *self)
     return clock == NULL ? 0 : clock->now_ns(self->params.clock_self);
 }
 
-static void at(const struct dyti_switch_order *order,
-               enum dyti_switch_point point)
+void dyti_switch_at(const struct dyti_switch_order *order,
+                    enum dyti_switch_point point)
 {
 #ifdef DYT_TEST_HOOKS
     if (order->at != NULL) {
@@ -215,7 +216,7 @@ static enum dyt_status meet(struct dyti_switch *self,
         st = dyti_mode_check(self);
     }
     mine[MEET_STATUS] = (uint64_t)(uint32_t)(-(int)st);
-    mine[MEET_FINGERPRINT] = self->params.plan->fingerprint;
+    mine[MEET_FINGERPRINT] = self->fingerprint;
     mine[MEET_EPOCH] = order->epoch;
     mine[MEET_VERSION] = order->version;
     mine[MEET_VERIFY] = order->verify;
@@ -239,6 +240,13 @@ static enum dyt_status meet(struct dyti_switch *self,
     return st;
 }
 
+enum dyt_status dyti_switch_move(struct dyti_switch *self,
+                                 const struct dyti_switch_order *order)
+{
+    return self->in_place != NULL ? dyti_in_place_transfer(self, order)
+                                  : dyti_switch_transfer(self);
+}
+
 static enum dyt_status transfer(struct dyti_switch *self,
                                 const struct dyti_switch_order *order)
 {
@@ -247,17 +255,33 @@ static enum dyt_status transfer(struct dyti_switch *self,
 #ifdef DYT_TEST_HOOKS
     if (order->fault != DYTI_FAULT_NONE) {
         st = dyti_fault_before(self, order);
-        if (st == DYT_OK && order->fault != DYTI_FAULT_SKIP &&
-            order->fault != DYTI_FAULT_LATE) {
-            st = dyti_switch_transfer(self);
+        if (st == DYT_OK && order->fault != DYTI_FAULT_LATE &&
+            (order->fault != DYTI_FAULT_SKIP || self->in_place != NULL)) {
+            st = dyti_switch_move(self, order);
         }
         return st == DYT_OK ? dyti_fault_after(self, order) : st;
     }
 #else
-    (void)order;
 #endif
-    st = dyti_switch_transfer(self);
+    st = dyti_switch_move(self, order);
     return st;
+}
+
+static uint64_t seed_of(const struct dyti_switch *self,
+                        const struct dyti_switch_order *order)
+{
+    return dyti_fingerprint_u64(self->params.plan->fingerprint, order->epoch);
+}
+
+/* In place the sources are gone when the destination is there. */
+static enum dyt_status remember_sources(struct dyti_switch *self,
+                                        const struct dyti_switch_order *order)
+{
+    return self->in_place == NULL || order->verify == DYTI_VERIFY_OFF
+               ? DYT_OK
+               : dyti_verifier_sources(&self->verifier,
+                                       order->verify == DYTI_VERIFY_FULL,
+                                       seed_of(self, order));
 }
 
 static enum dyt_status verify(struct dyti_switch *self,
@@ -276,10 +300,9 @@ static enum dyt_status verify(struct dyti_switch *self,
     if (order->verify == DYTI_VERIFY_OFF) {
         return st;
     }
-    return dyti_verifier_run(
-        &self->verifier, all, order->verify == DYTI_VERIFY_FULL,
-        dyti_fingerprint_u64(self->params.plan->fingerprint, order->epoch), st,
-        out_bytes);
+    return dyti_verifier_run(&self->verifier, all,
+                             order->verify == DYTI_VERIFY_FULL,
+                             seed_of(self, order), st, out_bytes);
 }
 
 /* Vote, wait for the one decision. */
@@ -291,7 +314,7 @@ static enum dyti_decision vote(struct dyti_switch *self,
 
     dyti_switch_vote(params->control, params->wait, params->rank, order->epoch,
                      mine == DYT_OK ? DYTI_VOTE_READY : DYTI_VOTE_FAILED, mine);
-    at(order, DYTI_AT_VOTED);
+    dyti_switch_at(order, DYTI_AT_VOTED);
 #ifdef DYT_TEST_HOOKS
     if (order->fault == DYTI_FAULT_LATE) {
         (void)dyti_switch_transfer(self);
@@ -316,7 +339,7 @@ static enum dyt_status half_way(void *arg)
 {
     const struct dyti_switch_order *order = arg;
 
-    at(order, DYTI_AT_COMMITTING);
+    dyti_switch_at(order, DYTI_AT_COMMITTING);
     return order->fault == DYTI_FAULT_COMMIT
                ? DYTI_FAIL(DYT_ERR_DEVICE, "a local copy")
                : DYT_OK;
@@ -362,7 +385,7 @@ static enum dyt_status leave(struct dyti_switch *self,
         report->version = order->version;
         st = commit(self, order);
     }
-    at(order, DYTI_AT_DECIDED);
+    dyti_switch_at(order, DYTI_AT_DECIDED);
     dyti_switch_leave(page, self->params.rank, order->epoch);
     return st;
 }
@@ -406,7 +429,7 @@ enum dyt_status dyti_switch_run(struct dyti_switch *self,
     self = dyti_mode_live(self);
     start = now(self);
     fill_counts(self, order, report);
-    at(order, DYTI_AT_START);
+    dyti_switch_at(order, DYTI_AT_START);
     region = dyti_trace_begin("exec", "prepare");
     dyti_messages_begin(self, order->epoch);
     st = meet(self, order);
@@ -418,13 +441,14 @@ enum dyt_status dyti_switch_run(struct dyti_switch *self,
         report->version = atomic_load(&self->params.control->version);
         return st;
     }
-    at(order, DYTI_AT_PREPARED);
+    dyti_switch_at(order, DYTI_AT_PREPARED);
     if (st == DYT_OK) {
         region = dyti_trace_begin("exec", "transfer");
-        st = transfer(self, order);
+        st = remember_sources(self, order);
+        st = st != DYT_OK ? st : transfer(self, order);
         dyti_trace_end(&region, self->kept_bytes + self->moved_bytes);
         moved = now(self);
-        at(order, DYTI_AT_TRANSFERRED);
+        dyti_switch_at(order, DYTI_AT_TRANSFERRED);
         region = dyti_trace_begin("exec", "verify");
         st = verify(self, order, st, &report->verified_bytes);
         dyti_trace_end(&region, report->verified_bytes);
@@ -433,7 +457,7 @@ enum dyt_status dyti_switch_run(struct dyti_switch *self,
     if (st == DYT_OK) {
         dyti_mode_verified(self, order->epoch);
     }
-    at(order, DYTI_AT_VERIFIED);
+    dyti_switch_at(order, DYTI_AT_VERIFIED);
     region = dyti_trace_begin("exec", "vote");
     report->decision = vote(self, order, st);
     dyti_trace_end(&region, 0);

@@ -22,6 +22,8 @@ struct dyti_switch {
     uint64_t filled, read, overlaid;          /* regions, as bits */
     struct dyti_copy commit[DYTI_KIND_COUNT]; /* staged: scratch to place */
     uint32_t commit_count;
+    struct dyti_in_place *in_place; /* owned; NULL in the other modes */
+    uint64_t fingerprint;           /* of plan, schedule and mode */
 #ifdef DYT_TEST_HOOKS
     unsigned char *stale; /* what a fault keeps, during one run */
 #endif
@@ -103,6 +105,25 @@ enum dyt_status dyti_mode_commit(struct dyti_switch *self, uint64_t epoch,
 uint32_t dyti_staged_copies(const struct dyti_arena_map *map, void *base,
                             uint64_t regions,
                             struct dyti_copy out[DYTI_KIND_COUNT]);
+
+/* ---- in_place.c -----------------------------------------------------------
+ */
+
+enum dyt_status dyti_in_place_init(struct dyti_switch *self);
+void dyti_in_place_fini(struct dyti_switch *self);
+uint64_t dyti_in_place_fingerprint(const struct dyti_switch *self);
+enum dyt_status dyti_in_place_transfer(struct dyti_switch *self,
+                                       const struct dyti_switch_order *order);
+
+/* ---- switch.c -------------------------------------------------------------
+ */
+
+/* The transfer, as the mode does it. */
+enum dyt_status dyti_switch_move(struct dyti_switch *self,
+                                 const struct dyti_switch_order *order);
+/* Tells a test where the switch is. */
+void dyti_switch_at(const struct dyti_switch_order *order,
+                    enum dyti_switch_point point);
 
 /* ---- fault.c: only what test builds compile -------------------------------
  */

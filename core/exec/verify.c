@@ -166,15 +166,16 @@ static uint64_t box_bytes(const struct dyti_hash_box *box)
     return bytes;
 }
 
-/* All own pieces into the own part of the vector. */
+/* Own pieces [from, to) into the own part of the vector. */
 static enum dyt_status hash_own(struct dyti_verifier *v, bool full,
-                                uint64_t seed, uint64_t *out_bytes)
+                                uint64_t seed, size_t from, size_t to,
+                                uint64_t *out_bytes)
 {
     uint64_t *own = v->vector + v->first[v->rank], bytes = 0;
     size_t count = 0;
     enum dyt_status st;
 
-    for (size_t i = 0; i < v->piece_count; i++) {
+    for (size_t i = from; i < to; i++) {
         const struct dyti_verify_piece *piece = &v->piece[i];
         struct dyti_hash_box *box = &v->box[count];
         int64_t shape[DYTI_VERIFY_DIMS];
@@ -294,6 +295,17 @@ static enum dyt_status compare(const struct dyti_verifier *v)
     return DYT_OK;
 }
 
+enum dyt_status dyti_verifier_sources(struct dyti_verifier *verifier, bool full,
+                                      uint64_t seed)
+{
+    struct dyti_verifier *v = verifier;
+    uint64_t bytes = 0;
+
+    memset(v->vector + v->first[v->rank], 0, v->counts_bytes[v->rank]);
+    v->has_sources = true;
+    return hash_own(v, full, seed, v->source_first, v->piece_count, &bytes);
+}
+
 enum dyt_status dyti_verifier_run(struct dyti_verifier *verifier,
                                   const struct dyti_group *all, bool full,
                                   uint64_t seed, enum dyt_status mine,
@@ -303,10 +315,15 @@ enum dyt_status dyti_verifier_run(struct dyti_verifier *verifier,
     uint64_t *own = v->vector + v->first[v->rank], bytes = 0;
     enum dyt_status st = mine, gathered;
 
-    memset(own, 0, v->counts_bytes[v->rank]);
-    if (st == DYT_OK) {
-        st = hash_own(v, full, seed, &bytes);
+    if (!v->has_sources) {
+        memset(own, 0, v->counts_bytes[v->rank]);
     }
+    if (st == DYT_OK) {
+        st =
+            hash_own(v, full, seed, 0,
+                     v->has_sources ? v->source_first : v->piece_count, &bytes);
+    }
+    v->has_sources = false;
     own[0] = st == DYT_OK ? 0 : (uint64_t)(uint32_t)(-(int)st);
     if (v->world_size > 1) {
         gathered =

@@ -47,6 +47,8 @@ struct dyti_verifier {
     uint32_t want_count;
     struct dyti_verify_piece *piece; /* [piece_count], owned */
     size_t piece_count, piece_cap;
+    size_t source_first; /* pieces from here on are of the sources */
+    bool has_sources;    /* they are hashed already: consumed by the next run */
     /* The vector: rank r has words [first[r], first[r+1]); its word 0 is its
      * status, the last want_count * tensor_count are its sources' sums. */
     uint64_t *first;        /* [world_size + 1], owned */
@@ -73,6 +75,11 @@ enum dyt_status dyti_verifier_init(struct dyti_verifier *verifier,
                                    dyti_verify_region_fn region,
                                    const void *region_arg);
 void dyti_verifier_fini(struct dyti_verifier *verifier);
+
+/* Hash this rank's part of the sources now, because the run will not find them
+ * any more; the next run takes it from here. */
+enum dyt_status dyti_verifier_sources(struct dyti_verifier *verifier, bool full,
+                                      uint64_t seed);
 
 /* Collective.  `mine`: how this rank's transfer ended; it takes part in any
  * case.  seed: of the sample; full: everything.  *out_bytes: hashed here.

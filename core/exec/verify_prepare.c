@@ -162,6 +162,7 @@ static enum dyt_status prepare(struct preparing *p)
     for (uint32_t w = 0; w < v->want_count && st == DYT_OK; w++) {
         st = prepare_want(p, w, held);
     }
+    v->source_first = v->piece_count;
     for (uint32_t w = 0; w < v->want_count && st == DYT_OK; w++) {
         st = prepare_source(p, w, 1 + held[v->rank]);
     }

@@ -62,6 +62,23 @@ static void print_rank(
                     elsewhere(layout, slot, kind));
         }
     }
+    for (int i = 0; i < DYTI_ARENA_SLOT_COUNT * DYTI_KIND_COUNT; i++) {
+        int slot = i / DYTI_KIND_COUNT, kind = i % DYTI_KIND_COUNT;
+
+        if (map->offset1[slot][kind] != map->offset[slot][kind]) {
+            fprintf(out, "  %10s at %-12" PRIu64 " %s of %s.%s\n",
+                    dyti_words_bytes(map->bytes[slot][kind]).text,
+                    map->offset1[slot][kind],
+                    map->mode == DYTI_MODE_STAGED ? "scratch"
+                                                  : "second address set",
+                    dyti_words_slot((enum dyti_arena_slot)slot),
+                    dyti_kind_name((enum dyti_kind)kind));
+        }
+    }
+    if (map->staging_bytes > 0) {
+        fprintf(out, "  %10s at %-12" PRIu64 " staging of switches in place\n",
+                dyti_words_bytes(map->staging_bytes).text, map->staging_offset);
+    }
     if (map->work_bytes > 0) {
         fprintf(out,
                 "  %10s at %-12" PRIu64
@@ -70,16 +87,36 @@ static void print_rank(
     }
 }
 
+static enum dyt_status map_of(
+    const struct dyti_layout *const layout[DYTI_ARENA_SLOT_COUNT],
+    const uint64_t *work_bytes, const struct dyti_arena_options *options,
+    uint32_t rank, struct dyti_arena_map *out_map)
+{
+    struct dyti_arena_options own = *options;
+
+    own.work_bytes = work_of(work_bytes, rank);
+    return dyti_arena_map_build_mode(layout, rank, &own, out_map);
+}
+
 enum dyt_status dyti_explain_arenas(
     const struct dyti_layout *const layout[DYTI_ARENA_SLOT_COUNT],
     const uint64_t *work_bytes, FILE *out)
+{
+    struct dyti_arena_options options = {.mode = DYTI_MODE_TRANSACTIONAL};
+
+    return dyti_explain_arenas_mode(layout, work_bytes, &options, out);
+}
+
+enum dyt_status dyti_explain_arenas_mode(
+    const struct dyti_layout *const layout[DYTI_ARENA_SLOT_COUNT],
+    const uint64_t *work_bytes, const struct dyti_arena_options *options,
+    FILE *out)
 {
     uint32_t world = world_of(layout);
 
     for (uint32_t r = 0; r < world; r++) {
         struct dyti_arena_map map;
-        enum dyt_status st =
-            dyti_arena_map_build(layout, r, work_of(work_bytes, r), &map);
+        enum dyt_status st = map_of(layout, work_bytes, options, r, &map);
 
         if (st != DYT_OK) {
             return st;
@@ -101,6 +138,9 @@ static void region_json(
                    dyti_dtype_name(layout[slot]->desc.dtype[kind]));
     dyti_json_u64(json, "offset", map->offset[slot][kind]);
     dyti_json_u64(json, "bytes", map->bytes[slot][kind]);
+    if (map->offset1[slot][kind] != map->offset[slot][kind]) {
+        dyti_json_u64(json, "second_offset", map->offset1[slot][kind]);
+    }
     dyti_json_text(json, "in_other_phase", elsewhere(layout, slot, kind));
     dyti_json_end(json);
 }
@@ -109,6 +149,17 @@ enum dyt_status dyti_explain_arenas_json(
     const struct dyti_layout *const layout[DYTI_ARENA_SLOT_COUNT],
     const uint64_t *work_bytes, struct dyti_json *json, const char *key)
 {
+    struct dyti_arena_options options = {.mode = DYTI_MODE_TRANSACTIONAL};
+
+    return dyti_explain_arenas_mode_json(layout, work_bytes, &options, json,
+                                         key);
+}
+
+enum dyt_status dyti_explain_arenas_mode_json(
+    const struct dyti_layout *const layout[DYTI_ARENA_SLOT_COUNT],
+    const uint64_t *work_bytes, const struct dyti_arena_options *options,
+    struct dyti_json *json, const char *key)
+{
     uint32_t world = world_of(layout);
     enum dyt_status st = DYT_OK;
 
@@ -116,7 +167,7 @@ enum dyt_status dyti_explain_arenas_json(
     for (uint32_t r = 0; r < world && st == DYT_OK; r++) {
         struct dyti_arena_map map;
 
-        st = dyti_arena_map_build(layout, r, work_of(work_bytes, r), &map);
+        st = map_of(layout, work_bytes, options, r, &map);
         if (st != DYT_OK) {
             break;
         }

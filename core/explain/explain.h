@@ -47,6 +47,16 @@ enum dyt_status dyti_explain_traffic(const struct dyti_traffic *traffic,
 void dyti_explain_traffic_json(const struct dyti_traffic *traffic,
                                struct dyti_json *json, const char *key);
 
+/* The same in any mode: options->work_bytes is not looked at. */
+enum dyt_status dyti_explain_arenas_mode(
+    const struct dyti_layout *const layout[DYTI_ARENA_SLOT_COUNT],
+    const uint64_t *work_bytes, const struct dyti_arena_options *options,
+    FILE *out);
+enum dyt_status dyti_explain_arenas_mode_json(
+    const struct dyti_layout *const layout[DYTI_ARENA_SLOT_COUNT],
+    const uint64_t *work_bytes, const struct dyti_arena_options *options,
+    struct dyti_json *json, const char *key);
+
 /* What goes from whom to whom: sources, bytes kept and moved per rank pair,
  * and with `transfers` every box; a plan of all ranks ends with its traffic. */
 enum dyt_status dyti_explain_plan(const struct dyti_plan *plan, bool transfers,

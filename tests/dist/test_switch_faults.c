@@ -20,6 +20,7 @@ struct scene {
     struct board *board;
     enum dyti_switch_fault fault;
     enum dyti_switch_point point;
+    enum dyti_switch_mode mode;
     enum dyti_verify verify;
     bool managed; /* rank RANKS is the manager */
     bool manager_dies;
@@ -282,6 +283,24 @@ static void manage(struct dyt_rank *me, const struct scene *scene)
     (void)dyti_switch_decide(page, &dyti_wait_futex, 10, 0);
 }
 
+/* What else the mode promises of a switch that was decided against. */
+static void check_row(struct sw_rank *rank, const struct scene *scene)
+{
+    uint64_t param = dyti_region_bit(DYTI_ARENA_ROLLOUT, DYTI_PARAM);
+    struct dyti_control_page *page = dyti_world_control(rank->world);
+    bool overwritten = scene->mode == DYTI_MODE_IN_PLACE &&
+                       scene->point >= DYTI_AT_TRANSFERRED;
+
+    if (scene->mode == DYTI_MODE_DOUBLE || scene->mode == DYTI_MODE_STAGED) {
+        rank_true(rank->me, sw_check(rank, DYTI_ARENA_ROLLOUT, DYTI_PARAM, 1));
+    }
+    if (scene->mode != DYTI_MODE_IN_PLACE || overwritten) {
+        rank_true(rank->me,
+                  dyti_control_check_rank(page, rank->me->rank, param) ==
+                      (overwritten ? DYT_ERR_STATE : DYT_OK));
+    }
+}
+
 static void deadly_switch(struct sw_rank *rank, const struct scene *scene)
 {
     struct dyt_rank *me = rank->me;
@@ -326,6 +345,7 @@ static void deadly_switch(struct sw_rank *rank, const struct scene *scene)
     rank_true(me, scene->point == DYTI_AT_COUNT ||
                       strstr(dyti_error_text(), "rank 2") != NULL);
     rank_true(me, sw_check(rank, DYTI_ARENA_TRAIN, DYTI_MASTER, 2));
+    check_row(rank, scene);
 }
 
 /* Runs a scene and looks at what the survivors say. */
@@ -334,11 +354,14 @@ static void survive(enum dyt_ranks_kind kind, struct scene *scene)
     struct board *board = dyt_ranks_shared(sizeof(*board));
     struct sw_case c;
     struct sw_memory memory;
+    struct dyti_arena_options options = {.mode = scene->mode,
+                                         .work_bytes = SW_WORK_BYTES,
+                                         .staging_bytes = 8192};
     uint32_t first;
 
     scene->seed = good_seed(700);
     scene->board = board;
-    assert_ok(sw_case_init(&c, scene->seed, RANKS));
+    assert_ok(sw_case_init_mode(&c, scene->seed, RANKS, &options));
     sw_memory_open(&memory, &c, kind);
     scene->memory = &memory;
     dyt_ranks_on_death = on_death;
@@ -354,7 +377,7 @@ static void survive(enum dyt_ranks_kind kind, struct scene *scene)
     if (scene->point < DYTI_AT_VOTED || scene->manager_dies) {
         assert_int_equal(1, first); /* the old */
     }
-    if (scene->point == DYTI_AT_DECIDED) {
+    if (scene->point == DYTI_AT_DECIDED || scene->point == DYTI_AT_COMMITTING) {
         assert_int_equal(2, first); /* the new */
     }
     sw_memory_close(&memory, RANKS);
@@ -365,12 +388,20 @@ static void survive(enum dyt_ranks_kind kind, struct scene *scene)
 static void a_death_at_any_point_leaves_all_with_one(void **state)
 {
     (void)state;
-    for (int point = 0; point < DYTI_AT_COUNT; point++) {
+    for (int i = 0; i < DYTI_MODE_COUNT * DYTI_AT_COUNT; i++) {
         for (int managed = 0; managed < 2; managed++) {
-            struct scene scene = {.point = (enum dyti_switch_point)point,
-                                  .managed = managed == 1,
-                                  .body = deadly_switch};
+            struct scene scene = {
+                .point = (enum dyti_switch_point)(i % DYTI_AT_COUNT),
+                .mode = (enum dyti_switch_mode)(i / DYTI_AT_COUNT),
+                .managed = managed == 1,
+                .body = deadly_switch};
 
+            if ((scene.point == DYTI_AT_WAVE &&
+                 scene.mode != DYTI_MODE_IN_PLACE) ||
+                (scene.point == DYTI_AT_COMMITTING &&
+                 scene.mode != DYTI_MODE_STAGED)) {
+                continue; /* is not on its way */
+            }
             survive(DYT_RANKS_PROCESSES, &scene);
             survive(DYT_RANKS_THREADS, &scene);
         }

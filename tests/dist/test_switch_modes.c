@@ -2,6 +2,8 @@
  * row says, and what a failure leaves is what the row promises. */
 #include "switch_world.h"
 
+#include <sys/stat.h>
+
 #define ROUND_TRIPS 4u
 #define VICTIM      1u
 
@@ -10,9 +12,7 @@ struct trip {
     uint32_t world_size;
     const struct sw_memory *memory;
     void (*body)(struct sw_rank *rank, const struct trip *trip);
-    enum dyti_switch_fault fault;
-    enum dyti_switch_point point;
-    _Atomic uint32_t *board; /* [world_size] decisions */
+    _Atomic uint64_t *smallest; /* cap that a refusal names; 0: none */
 };
 
 static void trip_rank(struct dyt_rank *me)
@@ -26,14 +26,23 @@ static void trip_rank(struct dyt_rank *me)
     } else {
         trip->body(&rank, trip);
     }
+    if (me->wrong[0] != '\0') {
+        size_t used = strlen(me->wrong);
+
+        snprintf(me->wrong + used, sizeof(me->wrong) - used,
+                 " [%s, seed %" PRIu64 ", cap %" PRIu64 "]",
+                 dyti_switch_mode_name(trip->memory->options.mode), trip->seed,
+                 trip->memory->options.staging_bytes);
+    }
     sw_rank_close(&rank);
 }
 
 static void play(enum dyt_ranks_kind kind, enum dyti_switch_mode mode,
-                 struct trip *trip)
+                 uint64_t staging_bytes, struct trip *trip)
 {
-    struct dyti_arena_options options = {
-        .mode = mode, .work_bytes = SW_WORK_BYTES, .staging_bytes = 8192};
+    struct dyti_arena_options options = {.mode = mode,
+                                         .work_bytes = SW_WORK_BYTES,
+                                         .staging_bytes = staging_bytes};
     struct sw_case c;
     struct sw_memory memory;
 
@@ -43,8 +52,6 @@ static void play(enum dyt_ranks_kind kind, enum dyti_switch_mode mode,
     assert_ok(sw_case_init_mode(&c, trip->seed, trip->world_size, &options));
     sw_memory_open(&memory, &c, kind);
     trip->memory = &memory;
-    print_message("%s, seed %" PRIu64 ": %u ranks\n",
-                  dyti_switch_mode_name(mode), trip->seed, trip->world_size);
     dyt_ranks_run(kind, trip->world_size, trip_rank, trip);
     sw_memory_close(&memory, trip->world_size);
     sw_case_fini(&c);
@@ -145,17 +152,233 @@ static void trips(struct sw_rank *rank, const struct trip *trip)
 static void every_mode_comes_back_bit_equal(void **state)
 {
     (void)state;
-    for (int mode = 0; mode < DYTI_MODE_IN_PLACE; mode++) {
-        for (uint64_t seed = 1; seed <= 10; seed++) {
+    for (int mode = 0; mode < DYTI_MODE_COUNT; mode++) {
+        for (uint64_t seed = 1; seed <= 6; seed++) {
             struct trip trip = {.seed = seed, .body = trips};
 
-            play(seed % 2 == 0 ? DYT_RANKS_PROCESSES : DYT_RANKS_THREADS,
-                 (enum dyti_switch_mode)mode, &trip);
+            play(DYT_RANKS_PROCESSES, (enum dyti_switch_mode)mode, 8192, &trip);
         }
+    }
+}
+
+/* ---- A, B, A
+ * -----------------------------------------------------------------
+ */
+
+/* Fifty switches with the values of A, then B, then A again, in turn: each time
+ * exactly those, always at the same addresses. */
+static void a_b_a(struct sw_rank *rank, const struct trip *trip)
+{
+    struct dyt_rank *me = rank->me;
+    void *was[DYTI_ARENA_SLOT_COUNT][DYTI_KIND_COUNT];
+
+    (void)trip;
+    for (uint64_t n = 0; n < 50; n++) {
+        bool out = n % 2 == 0;
+        uint64_t values = 1 + n / 2 % 2;
+        struct dyti_switch_report report;
+        struct dyti_switch_order order = {
+            .epoch = n + 1, .version = n / 2 + 1, .unmanaged = true};
+
+        if (out) {
+            sw_update(rank, DYTI_ARENA_TRAIN, values);
+        }
+        rank_ok(me, sw_switch(rank, out ? DYTI_ARENA_TRAIN : DYTI_ARENA_ROLLOUT,
+                              out ? DYTI_ARENA_ROLLOUT : DYTI_ARENA_TRAIN, NULL,
+                              &order, &report));
+        rank_true(me,
+                  out ? sw_check(rank, DYTI_ARENA_ROLLOUT, DYTI_PARAM, values)
+                      : sw_check_all(rank, DYTI_ARENA_TRAIN, values));
+        for (int i = 0; i < DYTI_ARENA_SLOT_COUNT * DYTI_KIND_COUNT; i++) {
+            int s = i / DYTI_KIND_COUNT, k = i % DYTI_KIND_COUNT;
+            void *now = dyti_world_region_in(rank->world, me->rank,
+                                             (enum dyti_arena_slot)s,
+                                             (enum dyti_kind)k, 0);
+
+            was[s][k] = n == 0 ? now : was[s][k];
+            rank_true(me, now == was[s][k]);
+        }
+    }
+}
+
+static void a_then_b_then_a_is_a(void **state)
+{
+    (void)state;
+    for (int mode = 0; mode < DYTI_MODE_COUNT; mode++) {
+        struct trip trip = {
+            .seed = 7 + (uint64_t)mode, .world_size = 3, .body = a_b_a};
+
+        play(DYT_RANKS_THREADS, (enum dyti_switch_mode)mode, 1u << 16, &trip);
+    }
+}
+
+/* ---- random layouts, modes and caps
+ * ------------------------------------------
+ */
+
+/* Both directions prepared, or refused by all ranks with the smallest cap. */
+static void trips_if_it_fits(struct sw_rank *rank, const struct trip *trip)
+{
+    static const char words[] = "smallest cap that works is ";
+    struct dyt_rank *me = rank->me;
+    enum dyti_arena_slot slot[2] = {DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT};
+    bool refused = false;
+
+    for (int way = 0; way < 2; way++) {
+        struct dyti_switch *self = NULL;
+        enum dyt_status st = dyti_world_prepare(
+            rank->world, slot[way], slot[1 - way], NULL, &self, NULL);
+        const char *at = strstr(dyti_error_text(), words);
+        uint64_t least, most = atomic_load(trip->smallest);
+
+        if (st == DYT_OK) {
+            continue;
+        }
+        rank_true(me, st == DYT_ERR_UNSUPPORTED && at != NULL);
+        rank_true(me, trip->memory->options.mode == DYTI_MODE_IN_PLACE);
+        least = strtoull(at + strlen(words), NULL, 10);
+        rank_true(me, least > trip->memory->options.staging_bytes);
+        while (most < least &&
+               !atomic_compare_exchange_weak(trip->smallest, &most, least)) {
+        }
+        refused = true;
+    }
+    if (!refused) {
+        trips(rank, trip);
+    }
+}
+
+static void random_switches_hold_what_the_row_says(void **state)
+{
+    uint64_t rounds = dyt_test_rounds(200, 2000);
+    uint32_t refusals = 0;
+
+    (void)state;
+    for (uint64_t n = 0; n < rounds; n++) {
+        static const uint64_t caps[] = {0, 0, 64, 256, 1024, 4096, 1u << 20};
+        _Atomic uint64_t smallest = 0;
+        struct trip trip = {
+            .seed = 1000 + n, .body = trips_if_it_fits, .smallest = &smallest};
+        uint64_t cap = caps[sw_draw(n, 77, (uint32_t)DYT_TEST_COUNT(caps))];
+        enum dyti_switch_mode mode =
+            n % 2 == 0 ? DYTI_MODE_IN_PLACE
+                       : (enum dyti_switch_mode)(n / 2 % DYTI_MODE_IN_PLACE);
+
+        play(DYT_RANKS_THREADS, mode, cap, &trip);
+        if (smallest > 0) { /* and with that cap it works */
+            refusals++;
+            cap = smallest;
+            smallest = 0;
+            play(DYT_RANKS_THREADS, mode, cap, &trip);
+            assert_int_equal(0, smallest);
+        }
+    }
+    print_message("%u of %" PRIu64 " needed a larger cap\n", refusals, rounds);
+    assert_true(refusals > 0);
+}
+
+/* ---- a rank that dies while it copies ---------------------------------------
+ */
+
+static void die_at(void *arg, enum dyti_switch_point point)
+{
+    struct dyt_rank *me = arg;
+
+    if (point == DYTI_AT_COMMITTING && me->rank == VICTIM) {
+        me->expect_death = true;
+        (void)raise(SIGKILL);
+    }
+}
+
+static void on_death(uint32_t rank, void *arg)
+{
+    const struct trip *trip = arg;
+
+    dyti_control_abort(trip->memory->control_mem.base, &dyti_wait_futex, rank,
+                       DYT_ERR_PEER);
+}
+
+static void dying_trip(struct sw_rank *rank, const struct trip *trip)
+{
+    struct dyt_rank *me = rank->me;
+    struct dyti_switch_report report;
+    struct dyti_switch_order order = {.epoch = 1,
+                                      .version = 1,
+                                      .unmanaged = true,
+                                      .verify = DYTI_VERIFY_FULL,
+                                      .at = die_at,
+                                      .at_arg = me};
+
+    (void)trip;
+    sw_update(rank, DYTI_ARENA_TRAIN, 1);
+    rank_ok(me, sw_switch(rank, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT, NULL,
+                          &order, &report));
+    rank_true(me, report.decision == DYTI_DECISION_COMMIT);
+    rank_true(me, sw_check(rank, DYTI_ARENA_ROLLOUT, DYTI_PARAM, 1));
+}
+
+/* What the dead rank's segment holds, seen by the one who maps it. */
+static void check_corpse(struct sw_case *c, struct sw_memory *memory,
+                         bool whole)
+{
+    struct dyti_segment_mem *mem = &memory->segment_mem[VICTIM];
+    struct dyti_kernels kernels = {.ops = &dyti_kernels_host};
+    struct dyti_kernel_params params = {.struct_size = sizeof(params)};
+    struct dyti_control_page *page = memory->control_mem.base;
+    uint64_t region = dyti_region_bit(DYTI_ARENA_ROLLOUT, DYTI_PARAM);
+
+    assert_int_equal(whole ? DYT_OK : DYT_ERR_STATE,
+                     dyti_control_check_rank(page, VICTIM, region));
+    if (whole) {
+        const unsigned char *base = mem->base;
+        const struct dyti_arena_map *map = &c->map[VICTIM];
+
+        assert_memory_equal(base + map->offset[DYTI_ARENA_ROLLOUT][DYTI_PARAM],
+                            base + map->offset1[DYTI_ARENA_ROLLOUT][DYTI_PARAM],
+                            map->bytes[DYTI_ARENA_ROLLOUT][DYTI_PARAM]);
+        return;
+    }
+    assert_ok(memory->ops->map(memory->segment[VICTIM], memory->pages[VICTIM],
+                               c->map[VICTIM].total_bytes, mem));
+    assert_ok(kernels.ops->open(&params, &kernels.self));
+    assert_ok(dyti_switch_heal_staged(page, VICTIM, &c->map[VICTIM], mem->base,
+                                      &kernels));
+    kernels.ops->close(kernels.self);
+    assert_int_equal(1, atomic_load(&page->rank[VICTIM].serves));
+}
+
+static void a_death_in_the_local_copy_is_healed_from_scratch(void **state)
+{
+    struct dyti_arena_options options = {.mode = DYTI_MODE_STAGED,
+                                         .work_bytes = SW_WORK_BYTES};
+    uint32_t played = 0;
+
+    (void)state;
+    for (uint64_t seed = 1; played < 3; seed++) {
+        struct trip trip = {.seed = seed, .world_size = 3, .body = dying_trip};
+        struct sw_memory memory;
+        struct sw_case c;
+
+        assert_ok(sw_case_init_mode(&c, seed, 3, &options));
+        if (c.map[VICTIM].bytes[DYTI_ARENA_ROLLOUT][DYTI_PARAM] > 0) {
+            sw_memory_open(&memory, &c, DYT_RANKS_PROCESSES);
+            trip.memory = &memory;
+            dyt_ranks_on_death = on_death;
+            dyt_ranks_run(DYT_RANKS_PROCESSES, 3, trip_rank, &trip);
+            dyt_ranks_on_death = NULL;
+            check_corpse(&c, &memory, false);
+            check_corpse(&c, &memory, true);
+            sw_memory_close(&memory, 3);
+            played++;
+        }
+        sw_case_fini(&c);
     }
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_mode_comes_back_bit_equal),
+    cmocka_unit_test(a_then_b_then_a_is_a),
+    cmocka_unit_test(random_switches_hold_what_the_row_says),
+    cmocka_unit_test(a_death_in_the_local_copy_is_healed_from_scratch),
 };
 DYT_TEST_MAIN(tests)

@@ -53,16 +53,17 @@ static enum dyt_status open_and_prepare(struct sw_rank *rank,
     return st;
 }
 
-static void every_allocation_may_fail(void **state)
+static void fail_each(enum dyti_switch_mode mode)
 {
+    struct dyti_arena_options options = {
+        .mode = mode, .work_bytes = SW_WORK_BYTES, .staging_bytes = 8192};
     struct dyt_rank me = {.size = 1, .kind = DYT_RANKS_THREADS};
     struct sw_memory memory;
     struct sw_case c;
     long fail_at = 0;
     enum dyt_status st;
 
-    (void)state;
-    assert_ok(sw_case_init(&c, 3, 1));
+    assert_ok(sw_case_init_mode(&c, 3, 1, &options));
     sw_memory_open(&memory, &c, DYT_RANKS_THREADS);
     do {
         struct sw_rank rank;
@@ -79,6 +80,14 @@ static void every_allocation_may_fail(void **state)
     assert_true(fail_at > 50); /* the loop did reach all of it */
     sw_memory_close(&memory, 1);
     sw_case_fini(&c);
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    for (int mode = 0; mode < DYTI_MODE_COUNT; mode++) {
+        fail_each((enum dyti_switch_mode)mode);
+    }
 }
 
 static const struct CMUnitTest tests[] = {

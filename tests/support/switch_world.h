@@ -35,8 +35,9 @@ static const uint32_t *sw_host;                 /* NULL: one */
 /* Memory of a world, made before its ranks. */
 struct sw_memory {
     const struct dyti_memory_ops *ops;
-    int64_t timeout_ns;                /* of the ranks' waits */
-    struct dyti_arena_options options; /* of the case */
+    int64_t timeout_ns;                 /* of the ranks' waits */
+    const struct dyti_mover_ops *mover; /* NULL: direct */
+    struct dyti_arena_options options;  /* of the case */
     int control, segment[SW_RANKS_MAX];
     enum dyti_page_kind pages[SW_RANKS_MAX];
     struct dyti_segment_mem control_mem, segment_mem[SW_RANKS_MAX];
@@ -246,24 +247,25 @@ static inline enum dyt_status sw_rank_open(struct sw_rank *rank,
         st = rank->kernels.ops->open(&kernel, &rank->kernels.self);
     }
     if (st == DYT_OK) {
-        struct dyti_world_params params = {.struct_size = sizeof(params),
-                                           .rank = me->rank,
-                                           .world_size = world_size,
-                                           .map = rank->c.map,
-                                           .control_handle = memory->control,
-                                           .control_pages = DYTI_PAGES_4K,
-                                           .segment_handle = memory->segment,
-                                           .segment_pages = memory->pages,
-                                           .memory = memory->ops,
-                                           .group = sw_group,
-                                           .mover = &dyti_mover_direct,
-                                           .message = sw_message,
-                                           .host = sw_host,
-                                           .wait = &dyti_wait_futex,
-                                           .clock = &dyti_clock_host,
-                                           .kernels = rank->kernels,
-                                           .timeout_ns = memory->timeout_ns,
-                                           .oversubscribed = true};
+        struct dyti_world_params params = {
+            .struct_size = sizeof(params),
+            .rank = me->rank,
+            .world_size = world_size,
+            .map = rank->c.map,
+            .control_handle = memory->control,
+            .control_pages = DYTI_PAGES_4K,
+            .segment_handle = memory->segment,
+            .segment_pages = memory->pages,
+            .memory = memory->ops,
+            .group = sw_group,
+            .mover = memory->mover != NULL ? memory->mover : &dyti_mover_direct,
+            .message = sw_message,
+            .host = sw_host,
+            .wait = &dyti_wait_futex,
+            .clock = &dyti_clock_host,
+            .kernels = rank->kernels,
+            .timeout_ns = memory->timeout_ns,
+            .oversubscribed = true};
 
         for (int s = 0; s < DYTI_ARENA_SLOT_COUNT; s++) {
             params.layout[s] = rank->c.layout[s];
