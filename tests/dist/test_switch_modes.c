@@ -2,6 +2,8 @@
  * row says, and what a failure leaves is what the row promises. */
 #include "switch_world.h"
 
+#include "mover/message/message.h"
+
 #include <sys/stat.h>
 
 #define ROUND_TRIPS 4u
@@ -277,6 +279,44 @@ static void random_switches_hold_what_the_row_says(void **state)
     assert_true(refusals > 0);
 }
 
+/* ---- two hosts
+ * ---------------------------------------------------------------
+ */
+
+static void not_in_place(struct sw_rank *rank, const struct trip *trip)
+{
+    struct dyti_switch *self = NULL;
+
+    (void)trip;
+    rank_status(rank->me, DYT_ERR_UNSUPPORTED,
+                dyti_world_prepare(rank->world, DYTI_ARENA_TRAIN,
+                                   DYTI_ARENA_ROLLOUT, NULL, &self, NULL));
+    rank_true(rank->me, strstr(dyti_error_text(), "use staged") != NULL);
+}
+
+/* Between hosts bytes go by messages, in every mode but in_place. */
+static void modes_go_by_messages_too(void **state)
+{
+    static const uint32_t hosts[SW_RANKS_MAX] = {0, 0, 1, 1};
+
+    (void)state;
+    sw_message = &dyti_mover_message;
+    sw_host = hosts;
+    for (int mode = 0; mode < DYTI_MODE_COUNT; mode++) {
+        for (uint64_t seed = 1; seed <= 8; seed++) {
+            struct trip trip = {
+                .seed = seed,
+                .world_size = 4,
+                .body = mode == DYTI_MODE_IN_PLACE ? not_in_place : trips};
+
+            play(DYT_RANKS_THREADS, (enum dyti_switch_mode)mode, 1u << 16,
+                 &trip);
+        }
+    }
+    sw_message = NULL;
+    sw_host = NULL;
+}
+
 /* ---- a rank that dies while it copies ---------------------------------------
  */
 
@@ -379,6 +419,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_mode_comes_back_bit_equal),
     cmocka_unit_test(a_then_b_then_a_is_a),
     cmocka_unit_test(random_switches_hold_what_the_row_says),
+    cmocka_unit_test(modes_go_by_messages_too),
     cmocka_unit_test(a_death_in_the_local_copy_is_healed_from_scratch),
 };
 DYT_TEST_MAIN(tests)
