@@ -6,6 +6,7 @@
 #include "format/model_convert_internal.h"
 #include "format/weights.h"
 
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -52,18 +53,18 @@ static void tiles_cover_once(void **state)
     }
 }
 
-/* ---- a model of 60 MB ---------------------------------------------------- */
+/* ---- models -------------------------------------------------------------- */
 
-static void big_model(const char *dir)
+static void make_model(const char *dir, int64_t hidden, int64_t layers)
 {
     struct dyti_arch arch = {.family = DYTI_LLAMA,
                              .vocab = 2000,
-                             .hidden = 512,
-                             .layers = 4,
+                             .hidden = hidden,
+                             .layers = layers,
                              .q_heads = 8,
                              .kv_heads = 4,
                              .head_dim = 64,
-                             .ffn = 1536,
+                             .ffn = 3 * hidden,
                              .max_positions = 64,
                              .rms_eps = 1e-5,
                              .init_std = 0.02,
@@ -79,9 +80,13 @@ static void big_model(const char *dir)
     snprintf(path, sizeof(path), "%s/model.safetensors", dir);
     assert_ok(dyti_safetensors_create(path, &plan, &fd));
     close(fd);
-    assert_true(plan.file_bytes > 48u << 20);
     dyti_safetensors_plan_fini(&plan);
     dyti_model_destroy(model);
+}
+
+static void big_model(const char *dir)
+{
+    make_model(dir, 512, 4);
 }
 
 /* The largest resident memory of a child that converts (to NULL: does nothing),
@@ -199,10 +204,179 @@ static void hashes_are_of_the_content(void **state)
     free(buffer);
 }
 
+/* ---- kills --------------------------------------------------------------- */
+
+struct killer {
+    const char *what;
+    uint64_t percent;
+};
+
+static void kill_at(void *self, const char *what, uint64_t done, uint64_t total)
+{
+    const struct killer *k = self;
+
+    if (strcmp(k->what, what) == 0 && done * 100 >= total * k->percent) {
+        raise(SIGKILL);
+    }
+}
+
+/* Killed at a known place: nothing is under the result's name, what was done is
+ * taken over, and the result is whole. */
+static void what_was_done_is_taken_over(void **state)
+{
+    static const struct {
+        struct killer killer;
+        uint32_t taken; /* at least */
+    } row[] = {{{"writing", 0}, 0},  {{"writing", 30}, 1},
+               {{"writing", 60}, 2}, {{"writing", 100}, 3},
+               {{"checking", 1}, 5}, {{"checking", 100}, 5}};
+    const char *dir = dyt_test_dir();
+    char from[300], to[300], partial[320], line[] = "fsdp2:dp=5";
+
+    (void)state;
+    snprintf(from, sizeof(from), "%s/hf", dir);
+    snprintf(to, sizeof(to), "%s/to", dir);
+    snprintf(partial, sizeof(partial), "%s.partial", to);
+    assert_ok(dyti_dir_make(from));
+    make_model(from, 64, 2);
+    for (size_t i = 0; i < DYT_TEST_COUNT(row); i++) {
+        struct killer killer = row[i].killer;
+        struct dyti_layout_spec spec = {0};
+        struct dyti_convert_report report = {0};
+        struct dyti_convert_desc d = {.from = from,
+                                      .to = to,
+                                      .form = DYTI_CONVERT_SHARDS,
+                                      .spec = &spec,
+                                      .memory_cap = 8u << 20,
+                                      .progress = kill_at,
+                                      .progress_self = &killer};
+        struct dyti_model_source *source = NULL;
+        int status = 0;
+        pid_t pid;
+
+        assert_ok(dyti_layout_spec_read(line, &spec));
+        pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+            _exit(dyti_model_convert(&d, &report) == DYT_OK ? 0 : 1);
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        assert_false(dyti_file_exists(to));
+        assert_true(dyti_file_exists(partial));
+        d.progress = NULL;
+        assert_ok(dyti_model_convert(&d, &report));
+        assert_true(report.taken >= row[i].taken);
+        assert_int_equal(report.files, 5);
+        assert_false(dyti_file_exists(partial));
+        assert_ok(dyti_model_source_open(to, &source));
+        dyti_model_source_close(source);
+        dyt_test_remove_tree(to);
+        dyti_layout_spec_fini(&spec);
+    }
+}
+
+/* ---- two at once, damage ------------------------------------------------- */
+
+struct rival {
+    const struct dyti_convert_desc *desc;
+    bool asked;
+};
+
+static void convert_too(void *self, const char *what, uint64_t done,
+                        uint64_t total)
+{
+    struct rival *r = self;
+    struct dyti_convert_desc d = *r->desc;
+    struct dyti_convert_report report;
+
+    (void)what;
+    (void)done;
+    (void)total;
+    if (!r->asked) {
+        r->asked = true;
+        d.progress = NULL;
+        assert_status(DYT_ERR_BUSY, dyti_model_convert(&d, &report));
+    }
+}
+
+static void two_at_once_are_refused(void **state)
+{
+    const char *dir = dyt_test_dir();
+    char from[300], to[300];
+    struct dyti_layout_spec spec = {0};
+    struct dyti_convert_report report;
+    struct dyti_convert_desc d = {.from = from,
+                                  .to = to,
+                                  .spec = &spec,
+                                  .memory_cap = 8u << 20,
+                                  .progress = convert_too};
+    struct rival rival = {.desc = &d};
+
+    (void)state;
+    snprintf(from, sizeof(from), "%s/hf", dir);
+    snprintf(to, sizeof(to), "%s/to", dir);
+    assert_ok(dyti_dir_make(from));
+    make_model(from, 64, 2);
+    assert_ok(dyti_layout_spec_read("vllm:tp=2", &spec));
+    d.progress_self = &rival;
+    assert_ok(dyti_model_convert(&d, &report));
+    assert_true(rival.asked);
+    dyti_layout_spec_fini(&spec);
+}
+
+/* A file that was done and then damaged is found at the end, and the next
+ * conversion begins anew. */
+static void damage_is_found_and_mended(void **state)
+{
+    const char *dir = dyt_test_dir();
+    char from[300], to[300], rank[360];
+    struct killer killer = {"checking", 1};
+    struct dyti_layout_spec spec = {0};
+    struct dyti_convert_report report;
+    struct dyti_convert_desc d = {.from = from,
+                                  .to = to,
+                                  .spec = &spec,
+                                  .memory_cap = 8u << 20,
+                                  .progress = kill_at,
+                                  .progress_self = &killer};
+    char *bytes;
+    size_t count;
+    pid_t pid;
+
+    (void)state;
+    snprintf(from, sizeof(from), "%s/hf", dir);
+    snprintf(to, sizeof(to), "%s/to", dir);
+    snprintf(rank, sizeof(rank), "%s.partial/rank-00001.safetensors", to);
+    assert_ok(dyti_dir_make(from));
+    make_model(from, 64, 2);
+    assert_ok(dyti_layout_spec_read("fsdp2:dp=2", &spec));
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        _exit(dyti_model_convert(&d, &report) == DYT_OK ? 0 : 1);
+    }
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    bytes = dyt_test_read(rank, &count);
+    bytes[count / 2] = (char)(bytes[count / 2] ^ 4);
+    dyt_test_write(rank, bytes, count);
+    free(bytes);
+    d.progress = NULL;
+    assert_status(DYT_ERR_VERIFY, dyti_model_convert(&d, &report));
+    assert_error_has("is not what was written");
+    assert_false(dyti_file_exists(to));
+    assert_ok(dyti_model_convert(&d, &report));
+    assert_int_equal(report.taken, 0);
+    dyti_layout_spec_fini(&spec);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(tiles_cover_once),
     cmocka_unit_test(the_cap_is_kept),
     cmocka_unit_test(hashes_are_of_the_content),
+    cmocka_unit_test(what_was_done_is_taken_over),
+    cmocka_unit_test(two_at_once_are_refused),
+    cmocka_unit_test(damage_is_found_and_mended),
 };
 
 DYT_TEST_MAIN(tests)
