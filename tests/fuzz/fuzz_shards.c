@@ -29,7 +29,7 @@ static struct dyti_shard shard_of(const uint8_t *at)
     }
     s.offset = (uint64_t)number(at + 8);
     if ((at[0] & 128) != 0) {
-        s.stride[0] = s.stride[0] << 48;
+        s.stride[0] *= INT64_C(1) << 48;
     }
     return s;
 }
