@@ -353,7 +353,9 @@ static void add_copies(struct simulator *s, double *out_most, uint32_t *out_at)
 
 static void name_busiest(const struct dyti_busiest *b, char *text, size_t bytes)
 {
-    if (b->place == DYTI_PLACE_HOST) {
+    if (b->place == DYTI_PLACE_HOST && b->link == DYTI_LINK_HOST) {
+        snprintf(text, bytes, "memory of host %u", b->at);
+    } else if (b->place == DYTI_PLACE_HOST) {
         snprintf(text, bytes, "NICs of host %u, %s", b->at,
                  b->receiving ? "receiving" : "sending");
     } else if (b->place == DYTI_PLACE_CORE) {

@@ -37,6 +37,9 @@ struct dyti_cluster {
     double core_bytes_per_s;     /* cut through the middle of the fabric, each
                                     direction; 0 = not oversubscribed */
     uint64_t rank_memory_bytes;  /* of a rank's device; 0 = not stated */
+    double host_bytes_per_s;     /* all HOST links of a host together (ranks
+                                    that share cores and memory); 0 = each its
+                                    own */
 };
 
 static inline enum dyti_link_class dyti_cluster_link(

@@ -26,7 +26,7 @@ double dyti_pieces_ratio(const struct dyti_pieces *pieces)
 struct loads {
     const struct dyti_cluster *cluster;
     uint64_t *rank; /* [rank_count][class][2] */
-    uint64_t *host; /* [host_count][2] */
+    uint64_t *host; /* [host_count][3]: out, in, inside */
     uint64_t core[2];
 };
 
@@ -37,7 +37,7 @@ static enum dyt_status loads_init(const struct dyti_cluster *c,
 
     l.rank = calloc((size_t)c->rank_count * DYTI_LINK_CLASS_COUNT * 2 + 1,
                     sizeof(*l.rank));
-    l.host = calloc((size_t)c->host_count * 2 + 1, sizeof(*l.host));
+    l.host = calloc((size_t)c->host_count * 3 + 1, sizeof(*l.host));
     if (l.rank == NULL || l.host == NULL) {
         free(l.rank);
         free(l.host);
@@ -57,11 +57,13 @@ static void loads_add(struct loads *l, uint32_t from, uint32_t to,
     l->rank[(from * (size_t)DYTI_LINK_CLASS_COUNT + class) * 2] += bytes;
     l->rank[(to * (size_t)DYTI_LINK_CLASS_COUNT + class) * 2 + 1] += bytes;
     if (class == DYTI_LINK_NIC) {
-        l->host[a * 2] += bytes;
-        l->host[b * 2 + 1] += bytes;
+        l->host[a * 3] += bytes;
+        l->host[b * 3 + 1] += bytes;
         if ((2 * a < n) != (2 * b < n)) {
             l->core[2 * a < n ? 0 : 1] += bytes;
         }
+    } else if (class == DYTI_LINK_HOST) {
+        l->host[a * 3 + 2] += bytes;
     }
 }
 
@@ -102,9 +104,13 @@ static void loads_busiest(const struct loads *l, struct dyti_busiest *out)
             take_busier(&most, DYTI_PLACE_RANK, link, r, true, b[1], speed);
         }
     }
-    for (uint32_t i = 0; i < c->host_count * 2; i++) {
-        take_busier(&most, DYTI_PLACE_HOST, DYTI_LINK_NIC, i / 2, i % 2 == 1,
-                    l->host[i], c->host_nic_bytes_per_s);
+    for (uint32_t i = 0; i < c->host_count * 3; i++) {
+        bool inside = i % 3 == 2;
+
+        take_busier(&most, DYTI_PLACE_HOST,
+                    inside ? DYTI_LINK_HOST : DYTI_LINK_NIC, i / 3, i % 3 == 1,
+                    l->host[i],
+                    inside ? c->host_bytes_per_s : c->host_nic_bytes_per_s);
     }
     for (uint32_t i = 0; i < 2; i++) {
         take_busier(&most, DYTI_PLACE_CORE, DYTI_LINK_NIC, i, false, l->core[i],

@@ -15,6 +15,9 @@
 #define SLACK      0.8
 #define FINER      3    /* times that the chunk is halved, … */
 #define FINER_FROM 1.03 /* … where the best takes longer than this */
+/* Flows of a rank from which on most are no bigger than a chunk: parts of
+ * uneven size, which list scheduling is best at. */
+#define CROWD 128u
 /* A chunk is no smaller than what goes in so many costs of a message. */
 #define COSTS 8.0
 
@@ -211,6 +214,8 @@ static enum dyt_status choose(const struct lane *l, uint64_t chunk,
 {
     static const make_takes_fn ways[] = {dyti_takes_coloured, dyti_takes_greedy,
                                          dyti_takes_sliced};
+    static const make_takes_fn crowded[] = {
+        dyti_takes_greedy, dyti_takes_coloured, dyti_takes_sliced};
     struct dyti_graph g = {.rank_count = l->in->cluster->rank_count,
                            .edge = l->edge,
                            .count = l->count};
@@ -230,7 +235,8 @@ static enum dyt_status choose(const struct lane *l, uint64_t chunk,
         for (size_t k = 0; k < sizeof(ways) / sizeof(ways[0]); k++) {
             struct choice next = {0};
 
-            st = ways[k](&g, &next.takes);
+            st = (l->count > CROWD * (size_t)g.rank_count ? crowded : ways)[k](
+                &g, &next.takes);
             if (st == DYT_ERR_UNSUPPORTED) { /* too much to try */
                 st = DYT_OK;
                 continue;

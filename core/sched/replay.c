@@ -73,8 +73,10 @@ static bool before(const struct event *a, const struct event *b)
 static void push(struct player *p, double at, uint32_t piece,
                  enum event_kind kind)
 {
-    struct event e = {
-        .at = at, .piece = piece, .stamp = p->stamp[piece], .kind = kind};
+    struct event e = {.at = at,
+                      .piece = piece,
+                      .stamp = p->stamp[piece],
+                      .kind = (uint8_t)kind};
     size_t i;
 
     if (p->status != DYT_OK) {
@@ -127,19 +129,20 @@ static const struct dyti_link *link_of(const struct player *p, uint32_t piece)
     return &p->cluster->link[dyti_cluster_link(p->cluster, x->from, x->to)];
 }
 
-/* Shares: out of each host, into each host, the core upward and downward, then
- * each rank's link of each class where that goes one way at a time. */
+/* Shares: out of each host, into each host, the core upward and downward, what
+ * goes on inside each host, then each rank's link of each class where that goes
+ * one way at a time. */
 static enum dyt_status make_shares(struct player *p)
 {
     const struct dyti_cluster *c = p->cluster;
-    size_t hosts = c->host_count, base = 2 * hosts + 2;
+    size_t hosts = c->host_count, base = 3 * hosts + 2;
     bool half = false;
 
     for (int k = 0; k < DYTI_LINK_CLASS_COUNT; k++) {
         half = half || c->link[k].half_duplex;
     }
     if (!half && !(c->host_nic_bytes_per_s > 0.0) &&
-        !(c->core_bytes_per_s > 0.0)) {
+        !(c->core_bytes_per_s > 0.0) && !(c->host_bytes_per_s > 0.0)) {
         return DYT_OK;
     }
     p->share_count = base + (size_t)c->rank_count * DYTI_LINK_CLASS_COUNT;
@@ -154,6 +157,9 @@ static enum dyt_status make_shares(struct player *p)
     }
     p->share[2 * hosts].bytes_per_s = c->core_bytes_per_s;
     p->share[2 * hosts + 1].bytes_per_s = c->core_bytes_per_s;
+    for (size_t h = 0; h < hosts; h++) {
+        p->share[2 * hosts + 2 + h].bytes_per_s = c->host_bytes_per_s;
+    }
     for (size_t i = base; i < p->share_count; i++) {
         const struct dyti_link *l =
             &c->link[(i - base) % DYTI_LINK_CLASS_COUNT];
@@ -193,7 +199,7 @@ static void join_shares(struct player *p, uint32_t piece)
     const struct dyti_piece *x = &p->piece[piece];
     size_t class = dyti_cluster_link(c, x->from, x->to), hosts = c->host_count;
     size_t a = c->host[x->from], b = c->host[x->to];
-    size_t base = 2 * hosts + 2;
+    size_t base = 3 * hosts + 2;
 
     memset(p->flowing[piece].share, 0xff, sizeof(p->flowing[piece].share));
     if (class == DYTI_LINK_NIC) {
@@ -202,6 +208,9 @@ static void join_shares(struct player *p, uint32_t piece)
         if ((2 * a < hosts) != (2 * b < hosts)) {
             share_join(p, piece, 2, 2 * hosts + (2 * a < hosts ? 0 : 1));
         }
+    }
+    if (class == DYTI_LINK_HOST) {
+        share_join(p, piece, 2, 2 * hosts + 2 + a);
     }
     share_join(p, piece, 3, base + x->from * DYTI_LINK_CLASS_COUNT + class);
     if (x->to != x->from) {

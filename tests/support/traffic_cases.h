@@ -26,6 +26,12 @@ struct dyt_traffic {
     uint64_t *bytes; /* [ranks][ranks] while it is made */
     struct dyti_flow *flow;
     size_t flow_count;
+    /* The funnel as it is built: the first replica that has a part of a tensor
+     * gathers it (wave 0), sends it to the first one that wants a part (1),
+     * which scatters it (2). [3][ranks][ranks] while it is made. */
+    uint64_t *hop;
+    struct dyti_flow *funnel;
+    size_t funnel_count;
     double kept, inside, total; /* bytes: on the rank, in the host, all */
 };
 
@@ -131,7 +137,8 @@ static inline void dyt_traffic_block(struct dyt_traffic *t,
     uint32_t ta = block * a->d.tp / blocks, tb = block * b->d.tp / blocks;
     uint32_t ia = block - ta * (blocks / a->d.tp);
     uint32_t ib = block - tb * (blocks / b->d.tp);
-    uint32_t i = 0, j = 0;
+    uint32_t i = 0, j = 0, lead_a = UINT32_MAX, lead_b = UINT32_MAX;
+    size_t n = t->ranks;
     uint64_t at = 0;
 
     if (x.axis == 1) {
@@ -150,8 +157,14 @@ static inline void dyt_traffic_block(struct dyt_traffic *t,
         uint32_t dst = (dyt_flat_stage(b, tensor) * b->d.dp + j) * b->d.tp + tb;
 
         if (end > at) {
-            t->bytes[(size_t)src * t->ranks + dst] +=
-                (end - at) * DYT_TRAFFIC_BYTES;
+            uint64_t bytes = (end - at) * DYT_TRAFFIC_BYTES;
+
+            lead_a = lead_a == UINT32_MAX ? src : lead_a;
+            lead_b = lead_b == UINT32_MAX ? dst : lead_b;
+            t->bytes[(size_t)src * n + dst] += bytes;
+            t->hop[(size_t)src * n + lead_a] += bytes;
+            t->hop[n * n + (size_t)lead_a * n + lead_b] += bytes;
+            t->hop[2 * n * n + (size_t)lead_b * n + dst] += bytes;
             at = end;
         }
         i += cut_a[i + 1] == end ? 1u : 0u;
@@ -206,8 +219,20 @@ static inline bool dyt_traffic_finish(struct dyt_traffic *t)
         }
     }
     t->flow_count = count;
+    if (t->hop != NULL) {
+        t->funnel = calloc(3 * n * n + 1, sizeof(*t->funnel));
+    }
+    for (size_t i = 0; t->funnel != NULL && i < 3 * n * n; i++) {
+        uint32_t s = (uint32_t)(i / n % n), d = (uint32_t)(i % n);
+
+        if (s != d && t->hop[i] > 0) {
+            t->funnel[t->funnel_count++] =
+                (struct dyti_flow){s, d, t->hop[i], 1, (uint32_t)(i / (n * n))};
+        }
+    }
+    free(t->hop);
     free(t->bytes);
-    t->bytes = NULL;
+    t->hop = t->bytes = NULL;
     return t->flow != NULL;
 }
 
@@ -216,6 +241,8 @@ static inline void dyt_traffic_close(struct dyt_traffic *t)
     free(t->host);
     free(t->bytes);
     free(t->flow);
+    free(t->hop);
+    free(t->funnel);
     memset(t, 0, sizeof(*t));
 }
 
@@ -233,6 +260,8 @@ static inline bool dyt_traffic_layouts(struct dyt_traffic *t,
 
     dyt_flat_open(src, &a);
     dyt_flat_open(dst, &b);
+    t->hop = calloc(3 * (size_t)t->ranks * t->ranks + 1, sizeof(*t->hop));
+    ok = ok && t->hop != NULL;
     cut = calloc((size_t)src.dp + dst.dp + 2, sizeof(*cut));
     ok = ok && a.begin != NULL && b.begin != NULL && cut != NULL;
     for (uint32_t i = 0; ok && i < a.tensors; i++) {

@@ -115,6 +115,26 @@ static void hosts_share_their_nics(void **state)
     dyti_simulation_fini(&s);
 }
 
+/* Two messages inside a host share 50 bytes/s; the other host has its own. */
+static void ranks_of_a_host_share_its_memory(void **state)
+{
+    struct dyti_piece p[] = {piece(0, 1, 0, 0, 100), piece(1, 0, 0, 0, 100),
+                             piece(2, 3, 0, 0, 100)};
+    struct dyti_pieces pieces = {.piece = p, .count = 3, .round_count = 1};
+    struct dyti_cluster c = four();
+    struct dyti_simulate_inputs in = {.cluster = &c, .pieces = &pieces};
+    struct dyti_simulation s = {0};
+
+    (void)state;
+    c.link[DYTI_LINK_HOST] = (struct dyti_link){.bytes_per_s = 100.0};
+    c.host_bytes_per_s = 50.0;
+    assert_ok(dyti_simulate(&in, &s));
+    assert_true(near(s.seconds, 4.0));
+    assert_true(near(s.done_s[3], 2.0));
+    assert_non_null(strstr(s.text, "memory of host 0"));
+    dyti_simulation_fini(&s);
+}
+
 static void fences_hold_back(void **state)
 {
     struct dyti_piece p[] = {piece(0, 2, 0, 0, 100), piece(1, 3, 1, 0, 100)};
@@ -234,6 +254,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(costs_and_classes),
     cmocka_unit_test(half_duplex_is_shared),
     cmocka_unit_test(hosts_share_their_nics),
+    cmocka_unit_test(ranks_of_a_host_share_its_memory),
     cmocka_unit_test(fences_hold_back),
     cmocka_unit_test(hops_and_waves),
     cmocka_unit_test(collectives_are_rings),
