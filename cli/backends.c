@@ -4,6 +4,7 @@
 #include "device/host/host.h"
 #include "device/host/memory.h"
 #include "mover/direct/direct.h"
+#include "mover/message/message.h"
 
 #include <time.h>
 
@@ -35,6 +36,7 @@ static const struct dyti_backends host = {.memory = &dyti_memory_host,
                                           .kernels = &dyti_kernels_host,
                                           .group = &dyti_group_shm,
                                           .mover = &dyti_mover_direct,
+                                          .message = &dyti_mover_message,
                                           .wait = &dyti_wait_futex,
                                           .clock = &system_clock};
 

@@ -14,7 +14,8 @@ struct dyti_backends {
     const struct dyti_memory_ops *memory;
     const struct dyti_kernel_ops *kernels;
     const struct dyti_group_ops *group;
-    const struct dyti_mover_ops *mover;
+    const struct dyti_mover_ops *mover;   /* of mapped memory */
+    const struct dyti_mover_ops *message; /* of messages */
     const struct dyti_wait_ops *wait;
     const struct dyti_clock_ops *clock;
 };

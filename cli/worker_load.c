@@ -66,6 +66,7 @@ static enum dyt_status open_world(struct dyti_worker *w)
         .memory = b->memory,
         .group = b->group,
         .mover = b->mover,
+        .message = b->message,
         .wait = b->wait,
         .clock = b->clock,
         .kernels = w->kernels,
@@ -235,14 +236,17 @@ static enum dyt_status make_rollout(struct dyti_worker *w,
 
 static enum dyt_status prepare_switches(struct dyti_worker *w)
 {
+    const struct dyti_world_switch_options options = {
+        .mover = (enum dyti_world_mover)w->job.sw.mover,
+        .strategy = dyti_strategy_at((size_t)w->job.sw.strategy)};
     enum dyt_status st =
-        dyti_world_prepare(w->world, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT, NULL,
-                           &w->to_rollout, NULL);
+        dyti_world_prepare(w->world, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT,
+                           &options, &w->to_rollout, NULL);
 
-    return st != DYT_OK
-               ? st
-               : dyti_world_prepare(w->world, DYTI_ARENA_ROLLOUT,
-                                    DYTI_ARENA_TRAIN, NULL, &w->to_train, NULL);
+    return st != DYT_OK ? st
+                        : dyti_world_prepare(w->world, DYTI_ARENA_ROLLOUT,
+                                             DYTI_ARENA_TRAIN, &options,
+                                             &w->to_train, NULL);
 }
 
 /* Bandwidth of memcpy with all ranks at it, in this rank's own segment: what a

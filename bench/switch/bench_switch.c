@@ -152,17 +152,36 @@ static enum dyt_status measure(struct team *team, enum dyti_verify verify,
     return st;
 }
 
+/* Four ranks, and only the weights: as it always was. */
+static const char *ranks_name(const struct team_shape *shape)
+{
+    static const char *const plain[] = {"", "", " 2 ranks", " 3 ranks", "",
+                                        "", "", "",         " 8 ranks"};
+    static const char *const all[] = {"",
+                                      "",
+                                      " all state 2 ranks",
+                                      " all state 3 ranks",
+                                      " all state 4 ranks",
+                                      "",
+                                      "",
+                                      "",
+                                      " all state 8 ranks"};
+
+    return (shape->all_state ? all : plain)[shape->ranks];
+}
+
 static void record(struct bench *bench, const struct subject *subject,
                    const struct team *team, const char *dtype,
                    enum dyti_verify verify, struct figures *ours,
                    struct figures *theirs)
 {
-    bool gate = verify == DYTI_VERIFY_SAMPLE && team->pages != DYTI_PAGES_4K;
+    bool gate =
+        verify == DYTI_VERIFY_SAMPLE && team->shape.pages != DYTI_PAGES_4K;
     char name[128];
 
-    (void)snprintf(name, sizeof(name), "%s %s verify=%s pages=%s",
-                   subject->name, dtype, verify_name[verify],
-                   pages_name[team->pages]);
+    (void)snprintf(name, sizeof(name), "%s%s %s verify=%s pages=%s",
+                   subject->name, ranks_name(&team->shape), dtype,
+                   verify_name[verify], pages_name[team->shape.pages]);
     if (subject == &tiny) {
         (void)snprintf(name, sizeof(name), "%s refit verify=%s", subject->name,
                        verify_name[verify]);
@@ -175,7 +194,7 @@ static void record(struct bench *bench, const struct subject *subject,
                  "GB/s");
     (void)snprintf(name, sizeof(name), "%s %s refit verify=%s pages=%s",
                    subject->name, dtype, verify_name[verify],
-                   pages_name[team->pages]);
+                   pages_name[team->shape.pages]);
     bench_record(bench, name, bench_median(ours->refit, ours->count) * 1e3,
                  "memcpy", bench_median(theirs->refit, theirs->count) * 1e3, 0,
                  "ms");
@@ -183,14 +202,16 @@ static void record(struct bench *bench, const struct subject *subject,
 
 static enum dyt_status run_subject(struct bench *bench,
                                    const struct subject *subject,
-                                   enum dyti_dtype dtype,
-                                   enum dyti_page_kind pages)
+                                   const struct team_shape *shape)
 {
+    enum dyti_page_kind pages = shape->pages;
+    enum dyti_dtype dtype = shape->dtype;
+    bool usual = shape->ranks == 4 && !shape->all_state;
     uint32_t rounds =
         bench_steps(bench, bench->quick ? 1 : subject->rounds, ROUNDS_MAX);
     uint64_t bytes[2] = {0, 0};
     struct team team;
-    enum dyt_status st = team_open(&team, &subject->arch, dtype, pages);
+    enum dyt_status st = team_open(&team, &subject->arch, shape);
 
     if (st == DYT_ERR_NOMEM && pages == DYTI_PAGES_HUGETLB) {
         (void)printf("switch     %s pages=hugetlb is left out: %s\n",
@@ -207,6 +228,9 @@ static enum dyt_status run_subject(struct bench *bench,
         }
     }
     for (int verify = DYTI_VERIFY_OFF; verify <= DYTI_VERIFY_FULL; verify++) {
+        if (!usual && verify != DYTI_VERIFY_SAMPLE) {
+            continue;
+        }
         struct figures ours = {.count = 0}, theirs = {.count = 0};
 
         if (st == DYT_OK) {
@@ -243,30 +267,73 @@ static bool thp_works(void)
     return works;
 }
 
+/* More ranks, fewer, and the optimizer's state too. */
+static enum dyt_status run_ranks(struct bench *bench, enum dyti_page_kind pages)
+{
+    static const uint32_t ranks[] = {2, 3, 4, 8};
+    enum dyt_status st = DYT_OK;
+
+    for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) {
+        struct team_shape shape = {.ranks = ranks[i], .pages = pages};
+
+        if (st == DYT_OK && ranks[i] != 4) {
+            st = run_subject(bench, &smollm2, &shape);
+        }
+        if (st == DYT_OK && ranks[i] != 4) {
+            st = run_subject(bench, &gibibyte, &shape);
+        }
+        shape.all_state = true;
+        if (st == DYT_OK) {
+            st = run_subject(bench, &smollm2, &shape);
+        }
+    }
+    return st;
+}
+
+static enum dyt_status run_pages(struct bench *bench, enum dyti_page_kind best)
+{
+    enum dyt_status st = DYT_OK;
+
+    for (int pages = (int)best; pages < DYTI_PAGES_COUNT && st == DYT_OK;
+         pages++) {
+        enum dyti_page_kind kind = (enum dyti_page_kind)pages;
+        struct team_shape shape = {.ranks = 4, .pages = kind};
+
+        if (kind == DYTI_PAGES_THP && !thp_works()) {
+            continue;
+        }
+        st = run_subject(bench, &smollm2, &shape);
+        if (st == DYT_OK && kind == best) {
+            shape.dtype = DYTI_BF16;
+            st = run_subject(bench, &smollm2, &shape);
+            shape.dtype = DYTI_F32;
+        }
+        if (st == DYT_OK) {
+            st = run_subject(bench, &gibibyte, &shape);
+        }
+    }
+    return st;
+}
+
 int main(int argc, char **argv)
 {
     enum dyti_page_kind best = dyti_memory_host.probe(0);
+    struct team_shape shape = {.ranks = 4, .pages = best};
     enum dyt_status st = DYT_OK;
     struct bench bench;
 
     if (!bench_open(&bench, "switch", argc, argv)) {
         return bench.exit_code;
     }
-    st = run_subject(&bench, &tiny, DYTI_F32, best);
-    for (int pages = bench.quick ? DYTI_PAGES_COUNT : (int)best;
-         pages < DYTI_PAGES_COUNT && st == DYT_OK; pages++) {
-        enum dyti_page_kind kind = (enum dyti_page_kind)pages;
-
-        if (kind == DYTI_PAGES_THP && !thp_works()) {
-            continue;
-        }
-        st = run_subject(&bench, &smollm2, DYTI_F32, kind);
-        if (st == DYT_OK && kind == best) {
-            st = run_subject(&bench, &smollm2, DYTI_BF16, kind);
-        }
-        if (st == DYT_OK) {
-            st = run_subject(&bench, &gibibyte, DYTI_F32, kind);
-        }
+    if (best == DYTI_PAGES_THP && !thp_works()) {
+        best = DYTI_PAGES_4K;
+    }
+    st = run_subject(&bench, &tiny, &shape);
+    if (st == DYT_OK && !bench.quick) {
+        st = run_pages(&bench, best);
+    }
+    if (st == DYT_OK && !bench.quick) {
+        st = run_ranks(&bench, best);
     }
     if (st != DYT_OK) {
         (void)fprintf(stderr, "switch: %s\n", dyti_error_text());

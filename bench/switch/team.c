@@ -7,8 +7,8 @@
 #include "device/host/clock.h"
 #include "device/host/host.h"
 #include "device/host/memory.h"
-#include "edm/world.h"
 #include "mover/direct/direct.h"
+#include "mover/message/message.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -23,9 +23,9 @@ struct team_board {
     _Alignas(64) _Atomic uint32_t order; /* counts; futex */
     struct team_command command;
     _Alignas(64) _Atomic uint32_t done; /* workers, over all orders; futex */
-    _Alignas(64) int32_t status[TEAM_RANKS];
-    uint64_t bytes[TEAM_RANKS];
-    char text[TEAM_RANKS][256];
+    _Alignas(64) int32_t status[TEAM_RANKS_MAX];
+    uint64_t bytes[TEAM_RANKS_MAX];
+    char text[TEAM_RANKS_MAX][256];
 };
 
 /* ---- a worker ---------------------------------------------------------------
@@ -36,13 +36,15 @@ struct worker {
     uint32_t rank;
     struct dyti_kernels kernels;
     struct dyti_world *world;
+    struct dyti_cluster cluster; /* one host, whatever the mover */
+    uint32_t host[TEAM_RANKS_MAX];
 };
 
 static enum dyt_status maps(const struct team *team, struct dyti_arena_map *out)
 {
     enum dyt_status st = DYT_OK;
 
-    for (uint32_t r = 0; r < TEAM_RANKS && st == DYT_OK; r++) {
+    for (uint32_t r = 0; r < team->shape.ranks && st == DYT_OK; r++) {
         st = dyti_arena_map_build(
             (const struct dyti_layout *const *)team->layout, r, 0, &out[r]);
     }
@@ -53,28 +55,38 @@ static enum dyt_status open_worker(struct worker *worker)
 {
     const struct team *team = worker->team;
     struct dyti_kernel_params kernel = {.struct_size = sizeof(kernel)};
-    enum dyti_page_kind pages[TEAM_RANKS];
-    struct dyti_arena_map map[TEAM_RANKS];
-    struct dyti_world_params params = {
-        .struct_size = sizeof(params),
-        .rank = worker->rank,
-        .world_size = TEAM_RANKS,
-        .map = map,
-        .control_handle = team->control,
-        .control_pages = DYTI_PAGES_4K,
-        .segment_handle = team->segment,
-        .segment_pages = pages,
-        .memory = &dyti_memory_host,
-        .group = &dyti_group_shm,
-        .mover = &dyti_mover_direct,
-        .wait = &dyti_wait_futex,
-        .clock = &dyti_clock_host,
-        .timeout_ns = 120000000000,
-        .oversubscribed = sysconf(_SC_NPROCESSORS_ONLN) < (long)TEAM_RANKS};
+    enum dyti_page_kind pages[TEAM_RANKS_MAX];
+    struct dyti_arena_map map[TEAM_RANKS_MAX];
+    struct dyti_world_params params = {.struct_size = sizeof(params),
+                                       .rank = worker->rank,
+                                       .world_size = team->shape.ranks,
+                                       .map = map,
+                                       .control_handle = team->control,
+                                       .control_pages = DYTI_PAGES_4K,
+                                       .segment_handle = team->segment,
+                                       .segment_pages = pages,
+                                       .memory = &dyti_memory_host,
+                                       .group = &dyti_group_shm,
+                                       .mover = &dyti_mover_direct,
+                                       .message = &dyti_mover_message,
+                                       .cluster = &worker->cluster,
+                                       .wait = &dyti_wait_futex,
+                                       .clock = &dyti_clock_host,
+                                       .timeout_ns = 120000000000,
+                                       .oversubscribed =
+                                           sysconf(_SC_NPROCESSORS_ONLN) <
+                                           (long)team->shape.ranks};
     enum dyt_status st = maps(team, map);
 
-    for (uint32_t r = 0; r < TEAM_RANKS; r++) {
-        pages[r] = team->pages;
+    for (uint32_t r = 0; r < team->shape.ranks; r++) {
+        pages[r] = team->shape.pages;
+    }
+    worker->cluster = (struct dyti_cluster){.name = "one host",
+                                            .rank_count = team->shape.ranks,
+                                            .host_count = 1,
+                                            .host = worker->host};
+    for (int c = 0; c < DYTI_LINK_CLASS_COUNT; c++) {
+        worker->cluster.link[c].bytes_per_s = 4e9;
     }
     for (int s = 0; s < DYTI_ARENA_SLOT_COUNT; s++) {
         params.layout[s] = team->layout[s];
@@ -90,11 +102,12 @@ static enum dyt_status open_worker(struct worker *worker)
 /* Something to move: not zeros, which may share a page. */
 static void fill_sources(const struct worker *worker)
 {
-    static const enum dyti_kind kinds[] = {DYTI_PARAM, DYTI_MASTER};
+    static const enum dyti_kind kinds[] = {DYTI_PARAM, DYTI_MASTER,
+                                           DYTI_EXP_AVG, DYTI_EXP_AVG_SQ};
     const struct dyti_view *view =
         dyti_layout_view(worker->team->layout[DYTI_ARENA_TRAIN], worker->rank);
 
-    for (size_t k = 0; k < 2; k++) {
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
         float *at = dyti_world_region(worker->world, worker->rank,
                                       DYTI_ARENA_TRAIN, kinds[k]);
         uint64_t count = view->region_bytes[kinds[k]] / sizeof(float);
@@ -115,8 +128,11 @@ static enum dyt_status do_switch(const struct worker *worker,
                                       .unmanaged = true};
     struct dyti_switch_report report;
     struct dyti_switch *self = NULL;
+    struct dyti_world_switch_options options = {
+        .mover = command->mover,
+        .strategy = dyti_strategy_at(command->strategy)};
     enum dyt_status st = dyti_world_prepare(worker->world, command->from,
-                                            command->to, NULL, &self, NULL);
+                                            command->to, &options, &self, NULL);
 
     if (st == DYT_OK) {
         st = dyti_switch_run(self, &order, &report);
@@ -130,7 +146,7 @@ static enum dyt_status do_memcpy(const struct worker *worker,
                                  const struct team_command *command,
                                  uint64_t *out_bytes)
 {
-    uint32_t peer = (worker->rank + 1) % TEAM_RANKS;
+    uint32_t peer = (worker->rank + 1) % worker->team->shape.ranks;
     const struct dyti_layout *from = worker->team->layout[command->from];
     const struct dyti_layout *to = worker->team->layout[command->to];
     const unsigned char *src =
@@ -140,7 +156,7 @@ static enum dyt_status do_memcpy(const struct worker *worker,
     uint64_t have = dyti_layout_view(from, peer)->region_bytes[command->kind];
     uint64_t room =
         dyti_layout_view(to, worker->rank)->region_bytes[DYTI_PARAM];
-    uint64_t left = command->bytes / TEAM_RANKS;
+    uint64_t left = command->bytes / worker->team->shape.ranks;
 
     room = room < have ? room : have;
     *out_bytes = 2 * left;
@@ -201,7 +217,7 @@ static void work(struct worker *worker)
 static enum dyt_status await(struct team *team, uint32_t orders)
 {
     struct team_board *board = team->board;
-    uint32_t want = orders * TEAM_RANKS, done;
+    uint32_t want = orders * team->shape.ranks, done;
 
     while ((done = atomic_load(&board->done)) != want) {
         int code = 0;
@@ -211,7 +227,7 @@ static enum dyt_status await(struct team *team, uint32_t orders)
             return DYTI_FAIL(DYT_ERR_PEER, "a worker ended");
         }
     }
-    for (uint32_t r = 0; r < TEAM_RANKS; r++) {
+    for (uint32_t r = 0; r < team->shape.ranks; r++) {
         if (board->status[r] != DYT_OK) {
             return DYTI_FAIL((enum dyt_status)board->status[r], "worker %u: %s",
                              r, board->text[r]);
@@ -221,30 +237,28 @@ static enum dyt_status await(struct team *team, uint32_t orders)
 }
 
 static enum dyt_status build_layouts(struct team *team,
-                                     const struct dyti_arch *arch,
-                                     enum dyti_dtype dtype)
+                                     const struct dyti_arch *arch)
 {
-    struct dyti_layout_desc rollout = {.phase = "rollout",
-                                       .world_size = TEAM_RANKS,
-                                       .tp = TEAM_RANKS,
-                                       .pp = 1,
-                                       .dp = 1};
+    uint32_t n = team->shape.ranks, pp = n > 2 && n % 2 == 0 ? 2 : 1;
+    struct dyti_layout_desc rollout = {
+        .phase = "rollout", .world_size = n, .tp = n, .pp = 1, .dp = 1};
     struct dyti_layout_desc train = {.phase = "train",
-                                     .world_size = TEAM_RANKS,
+                                     .world_size = n,
                                      .tp = 1,
-                                     .pp = 2,
-                                     .dp = 2,
+                                     .pp = pp,
+                                     .dp = n / pp,
                                      .zero = 1};
+    bool all = team->shape.all_state;
     enum dyt_status st = dyti_model_build(arch, &team->model);
 
     for (int k = 0; k < DYTI_KIND_COUNT; k++) {
-        rollout.residency[k] = DYTI_PARKED;
-        train.residency[k] = DYTI_DROPPED; /* what does not move */
+        rollout.residency[k] = all ? DYTI_HELD : DYTI_PARKED;
+        train.residency[k] = all ? DYTI_HELD : DYTI_DROPPED;
         rollout.dtype[k] = train.dtype[k] = DYTI_F32;
     }
     rollout.residency[DYTI_PARAM] = DYTI_HELD;
-    rollout.residency[DYTI_GRAD] = DYTI_DROPPED;
-    rollout.dtype[DYTI_PARAM] = train.dtype[DYTI_PARAM] = dtype;
+    rollout.residency[DYTI_GRAD] = train.residency[DYTI_GRAD] = DYTI_DROPPED;
+    rollout.dtype[DYTI_PARAM] = train.dtype[DYTI_PARAM] = team->shape.dtype;
     train.residency[DYTI_PARAM] = train.residency[DYTI_MASTER] = DYTI_HELD;
     if (st == DYT_OK) {
         st = dyti_layout_build(team->model, &rollout,
@@ -262,7 +276,7 @@ static enum dyt_status make_segments(struct team *team)
     const struct dyti_memory_ops *memory = &dyti_memory_host;
     uint64_t bytes = 0;
     enum dyt_status st = dyti_world_control_bytes(
-        (const struct dyti_layout *const *)team->layout, TEAM_RANKS,
+        (const struct dyti_layout *const *)team->layout, team->shape.ranks,
         &dyti_group_shm, &bytes);
 
     if (st == DYT_OK) {
@@ -271,8 +285,8 @@ static enum dyt_status make_segments(struct team *team)
     if (st == DYT_OK) {
         st = memory->resize(team->control, DYTI_PAGES_4K, bytes);
     }
-    for (uint32_t r = 0; r < TEAM_RANKS && st == DYT_OK; r++) {
-        st = memory->create("bench-rank", team->pages, &team->segment[r]);
+    for (uint32_t r = 0; r < team->shape.ranks && st == DYT_OK; r++) {
+        st = memory->create("bench-rank", team->shape.pages, &team->segment[r]);
     }
     return st;
 }
@@ -280,7 +294,7 @@ static enum dyt_status make_segments(struct team *team)
 static enum dyt_status start(struct team *team)
 {
     (void)fflush(NULL);
-    for (uint32_t r = 0; r < TEAM_RANKS; r++) {
+    for (uint32_t r = 0; r < team->shape.ranks; r++) {
         pid_t pid = fork();
 
         if (pid == 0) {
@@ -299,15 +313,15 @@ static enum dyt_status start(struct team *team)
 }
 
 enum dyt_status team_open(struct team *team, const struct dyti_arch *arch,
-                          enum dyti_dtype dtype, enum dyti_page_kind pages)
+                          const struct team_shape *shape)
 {
     enum dyt_status st;
 
-    *team = (struct team){.pages = pages, .control = -1};
-    for (uint32_t r = 0; r < TEAM_RANKS; r++) {
+    *team = (struct team){.shape = *shape, .control = -1};
+    for (uint32_t r = 0; r < TEAM_RANKS_MAX; r++) {
         team->segment[r] = -1;
     }
-    st = build_layouts(team, arch, dtype);
+    st = build_layouts(team, arch);
     if (st == DYT_OK) {
         team->board = mmap(NULL, sizeof(*team->board), PROT_READ | PROT_WRITE,
                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -349,7 +363,7 @@ enum dyt_status team_run(struct team *team, const struct team_command *command,
     *out_seconds = bench_seconds() - start;
     if (out_bytes != NULL) {
         *out_bytes = 0;
-        for (uint32_t r = 0; r < TEAM_RANKS; r++) {
+        for (uint32_t r = 0; r < team->shape.ranks; r++) {
             *out_bytes += team->board->bytes[r];
         }
     }
@@ -371,7 +385,7 @@ void team_close(struct team *team)
             (void)fprintf(stderr, "worker %u ended badly\n", r);
         }
     }
-    for (uint32_t r = 0; r < TEAM_RANKS; r++) {
+    for (uint32_t r = 0; r < TEAM_RANKS_MAX; r++) {
         dyti_memory_host.close(team->segment[r]);
     }
     dyti_memory_host.close(team->control);

@@ -1,15 +1,15 @@
-/* Four worker processes with a world, and the one who orders them about: what a
- * job has, without the job. */
+/* A few worker processes with a world, and the one who orders them about: what
+ * a job has, without the job. */
 #ifndef DYT_BENCH_TEAM_H
 #define DYT_BENCH_TEAM_H
 
-#include "exec/switch.h"
+#include "edm/world.h"
 #include "layout/layout.h"
 #include "ops/memory.h"
 
 #include <sys/types.h>
 
-#define TEAM_RANKS 4u
+#define TEAM_RANKS_MAX 8u
 
 enum team_order {
     TEAM_SWITCH, /* from -> to */
@@ -24,6 +24,16 @@ struct team_command {
     enum dyti_kind kind; /* MEMCPY: of the source */
     enum dyti_verify verify;
     uint64_t epoch, bytes;
+    /* SWITCH by messages: */
+    enum dyti_world_mover mover;
+    uint32_t strategy; /* of dyti_strategy_at() */
+};
+
+struct team_shape {
+    uint32_t ranks; /* rollout: TP; training: DP, and PP 2 where it divides */
+    enum dyti_dtype dtype; /* of param in rollout and training */
+    enum dyti_page_kind pages;
+    bool all_state; /* the optimizer's travels too */
 };
 
 struct team_board; /* shared with the workers */
@@ -31,18 +41,18 @@ struct team_board; /* shared with the workers */
 struct team {
     struct dyti_model *model;
     struct dyti_layout *layout[DYTI_ARENA_SLOT_COUNT];
-    enum dyti_page_kind pages;
-    pid_t worker[TEAM_RANKS];
+    struct team_shape shape;
+    pid_t worker[TEAM_RANKS_MAX];
     uint32_t worker_count;
-    int control, segment[TEAM_RANKS];
+    int control, segment[TEAM_RANKS_MAX];
     struct team_board *board;
     uint64_t epoch;
 };
 
-/* Build the layouts (param in `dtype` in rollout, f32 in training) and start
- * the workers.  Prints the reason where it cannot. */
+/* Build the layouts and start the workers.  Prints the reason where it cannot.
+ */
 enum dyt_status team_open(struct team *team, const struct dyti_arch *arch,
-                          enum dyti_dtype dtype, enum dyti_page_kind pages);
+                          const struct team_shape *shape);
 void team_close(struct team *team);
 
 /* Give an order, wait for the last worker.  *out_seconds: from the order to

@@ -27,6 +27,14 @@ enum dyti_job_engine { DYTI_ENGINE_BUILTIN };
 enum dyti_keep { DYTI_KEEP_PARKED, DYTI_KEEP_MOVE };
 enum dyti_grad_keep { DYTI_GRAD_DROPPED };
 enum dyti_job_recompute { DYTI_JOB_RECOMPUTE_NONE, DYTI_JOB_RECOMPUTE_LAYER };
+/* As enum dyti_world_mover; as dyti_strategy_at() counts. */
+enum dyti_job_mover { DYTI_JOB_AUTO, DYTI_JOB_DIRECT, DYTI_JOB_MESSAGE };
+enum dyti_job_strategy {
+    DYTI_JOB_OPTIMAL,
+    DYTI_JOB_XOR,
+    DYTI_JOB_FUNNEL,
+    DYTI_JOB_PER_TENSOR
+};
 enum dyti_job_verify {
     DYTI_JOB_VERIFY_OFF,
     DYTI_JOB_VERIFY_SAMPLE,
@@ -136,6 +144,8 @@ struct dyti_job {
     struct {
         enum dyti_switch_mode mode;
         enum dyti_job_verify verify;
+        enum dyti_job_mover mover;
+        enum dyti_job_strategy strategy;
         uint64_t memory_cap_bytes; /* 0: none; cli/switch_memory.h */
         enum dyti_low_memory on_low_memory;
         bool release; /* memory that the next phase does not use */

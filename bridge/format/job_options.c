@@ -123,6 +123,11 @@ const struct dyti_option dyti_job_options[] = {
     JOB("switch.verify", CHOICE, sw.verify, "\"sample\"",
         "compare content hashes before commit: of nothing, of 1 %, of all",
         .choices = "off|sample|full"),
+    JOB("switch.mover", CHOICE, sw.mover, "\"auto\"",
+        "how bytes go between ranks: straight through mapped memory, or by messages of the group;"
+        " auto: mapped on one host, messages between hosts", .choices = "auto|direct|message"),
+    JOB("switch.strategy", CHOICE, sw.strategy, "\"optimal\"",
+        "the order in which messages go", .choices = "optimal|xor|funnel|per-tensor"),
     JOB("switch.memory_cap", SIZE, sw.memory_cap_bytes, "0",
         "most that a switch may take on a rank beside what stays and the larger of its two layouts; 0: no cap."
         " transactional needs the smaller layout, double the rollout layout besides, staged the larger one besides,"

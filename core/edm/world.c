@@ -360,7 +360,8 @@ void *dyti_world_region_in(const struct dyti_world *world, uint32_t rank,
 {
     const struct dyti_arena_map *map;
 
-    if (rank >= world->params.world_size || set >= DYTI_ARENA_SETS) {
+    if (rank >= world->params.world_size || set >= DYTI_ARENA_SETS ||
+        world->base[rank] == NULL) {
         return NULL;
     }
     map = &world->map[rank];

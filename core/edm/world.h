@@ -107,8 +107,9 @@ struct dyti_group dyti_world_group(const struct dyti_world *world,
 struct dyti_group dyti_world_all(const struct dyti_world *world);
 
 /* Address of a region here, in one's own or a peer's segment; NULL if that rank
- * holds none.  Never changes, but in mode double, where a commit makes the
- * other of two fixed addresses of the rollout layout the live one. */
+ * holds none, or is on another host.  Never changes, but in mode double, where
+ * a commit makes the other of two fixed addresses of the rollout layout the
+ * live one. */
 void *dyti_world_region(const struct dyti_world *world, uint32_t rank,
                         enum dyti_arena_slot slot, enum dyti_kind kind);
 /* The same in one address set, live or not; NULL where it has no such set. */

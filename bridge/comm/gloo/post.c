@@ -184,9 +184,7 @@ enum dyt_status dyti_gloo_group_wait(void *self)
     }
     if (group->timeout_ns > 0 &&
         dyti_gloo_now_ns() - group->moved_ns >= group->timeout_ns) {
-        st = too_late(group);
-        group->broken = st;
-        return st;
+        return too_late(group); /* of a message: members can still meet */
     }
     (void)dyti_gloo_wait(group->gloo, group->seen, DYTI_GLOO_SLICE_MS);
     return DYT_OK;
@@ -200,9 +198,6 @@ void dyti_gloo_group_cancel(void *self)
     memset(group->sent, 0, group->size * sizeof(*group->sent));
     memset(group->taken, 0, group->size * sizeof(*group->taken));
     group->life++;
-    if (group->broken == DYT_ERR_TIMEOUT && !group->interrupted) {
-        group->broken = DYT_OK; /* nothing of it is left */
-    }
 }
 
 /* ---- exchange ------------------------------------------------------------ */

@@ -162,6 +162,9 @@ enum dyt_status dyti_shm_poll(void *self, uint64_t ticket)
     post = &posts->post[place - 1];
     if (!post->arrived) {
         st = group->broken != DYT_OK ? dyti_shm_enter(group) : run_all(group);
+        if (st == DYT_ERR_INVALID) {
+            group->broken = DYT_OK; /* of a message: members can still meet */
+        }
         if (st != DYT_OK) {
             return st;
         }
@@ -205,6 +208,9 @@ enum dyt_status dyti_shm_wait(void *self)
     }
     st = dyti_shm_wait_word(group, &group->posts_patience, &me->bell,
                             posts->seen, &me->asleep);
+    if (st == DYT_ERR_TIMEOUT) {
+        group->broken = DYT_OK; /* of a message: members can still meet */
+    }
     if (st != DYT_OK) {
         note_peer(group);
     }
@@ -232,8 +238,5 @@ void dyti_shm_cancel(void *self)
         struct dyti_shm_ring *ring = dyti_shm_ring(group, peer, group->rank);
 
         atomic_store(&ring->tail, atomic_load(&ring->head));
-    }
-    if (group->broken == DYT_ERR_INVALID || group->broken == DYT_ERR_TIMEOUT) {
-        group->broken = DYT_OK; /* the rings are clean again */
     }
 }
