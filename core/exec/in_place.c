@@ -184,9 +184,13 @@ static uint64_t next_chunk(const struct dyti_plan *plan, uint64_t chunk)
     return chunk < least_chunk(plan) ? 0 : chunk;
 }
 
-/* No chunk works: say what would. */
-static enum dyt_status refuse(const struct dyti_switch *self,
-                              const struct dyti_plan *plan)
+/* With no chunk the cap was met: find the smallest that can be.  It may be one
+ * below the cap, as the order found depends on the room that there is; else say
+ * what would do. */
+static enum dyt_status find_smallest(const struct dyti_switch *self,
+                                     const struct dyti_plan *plan,
+                                     struct items *out_items,
+                                     struct dyti_waves *out_waves)
 {
     uint64_t best = UINT64_MAX;
     enum dyt_status st = DYT_OK;
@@ -202,6 +206,14 @@ static enum dyt_status refuse(const struct dyti_switch *self,
         }
         st = dyti_waves_smallest(it.item, it.item_count,
                                  self->params.world_size, &cap);
+        if (st == DYT_OK && cap < cap_of(self)) {
+            st = dyti_waves_build(it.item, it.item_count,
+                                  self->params.world_size, cap, out_waves);
+            if (st == DYT_OK) {
+                *out_items = it;
+                return DYT_OK;
+            }
+        }
         best = cap < best ? cap : best;
         items_fini(&it);
     }
@@ -240,7 +252,7 @@ static enum dyt_status find_waves(const struct dyti_switch *self,
             return st;
         }
     }
-    return refuse(self, plan);
+    return find_smallest(self, plan, out_items, out_waves);
 }
 
 /* ---- own copies -------------------------------------------------------------

@@ -633,7 +633,9 @@ enum dyt_status dyti_waves_build(const struct dyti_wave_item *item,
         uint64_t cap = 0;
 
         st = smallest(&g, &cap);
-        if (st == DYT_OK) {
+        if (st == DYT_OK && cap < cap_bytes) { /* more room misled it */
+            st = try_cap(&g, cap, &waves, &stuck);
+        } else if (st == DYT_OK) {
             st = DYTI_FAIL(DYT_ERR_UNSUPPORTED,
                            "%zu copies over each other cannot go with %llu "
                            "bytes of staging memory: the smallest cap that "
