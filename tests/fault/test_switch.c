@@ -493,7 +493,7 @@ static void messages_that_go_wrong_end_as_the_row_says(void **state)
         assert_ok(sw_case_init_mode(&c, scene.seed, RANKS, &options));
         sw_memory_open(&memory, &c, DYT_RANKS_THREADS);
         if (scene.fault == MESSAGE_LOST) {
-            memory.timeout_ns = 1000000000; /* of those who wait for it */
+            memory.timeout_ns = 5000000000; /* of those who wait for it */
         }
         scene.memory = &memory;
         dyt_ranks_run(DYT_RANKS_THREADS, RANKS, play_rank, &scene);
