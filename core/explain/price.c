@@ -1,6 +1,7 @@
 /* Puts a price together: plan, placement, strategies, simulation. */
 #include "explain/price.h"
 
+#include "explain/price_internal.h"
 #include "layout/dialect.h"
 
 #include <stdlib.h>
@@ -59,12 +60,6 @@ static enum dyt_status fill_memory(struct dyti_price *p)
 
 #define MEMORY_BUCKETS 200u
 
-/* What lies in each rank's memory all along, and what it copies to itself. */
-struct at_rest {
-    uint64_t *resident, *keep; /* [world_size], owned */
-    uint32_t *src_lead, *dst_lead;
-};
-
 /* Who gathers for a rank and scatters to it: of its replicas (equal tp and pp)
  * the first. [world_size] */
 static void name_leads(const struct dyti_layout *layout, uint32_t *lead)
@@ -82,7 +77,7 @@ static void name_leads(const struct dyti_layout *layout, uint32_t *lead)
 }
 
 static enum dyt_status at_rest_of(const struct dyti_price *p,
-                                  struct at_rest *out)
+                                  struct dyti_price_rest *out)
 {
     uint32_t world = p->traffic->world_size;
 
@@ -106,7 +101,7 @@ static enum dyt_status at_rest_of(const struct dyti_price *p,
 static enum dyt_status price_strategy(struct dyti_price *p,
                                       const struct dyti_flow *flow,
                                       size_t flow_count,
-                                      const struct at_rest *rest,
+                                      const struct dyti_price_rest *rest,
                                       const struct dyti_strategy_ops *ops,
                                       struct dyti_price_row *row)
 {
@@ -140,7 +135,7 @@ static enum dyt_status price_strategy(struct dyti_price *p,
 static enum dyt_status price_strategies(struct dyti_price *p)
 {
     struct dyti_flow *flow = NULL;
-    struct at_rest rest = {0};
+    struct dyti_price_rest rest = {0};
     size_t count = 0;
     enum dyt_status st = dyti_traffic_flows(p->traffic, &flow, &count);
 
@@ -149,6 +144,7 @@ static enum dyt_status price_strategies(struct dyti_price *p)
         st = price_strategy(p, flow, count, &rest, dyti_strategy_at(i),
                             &p->row[i]);
     }
+    st = st != DYT_OK ? st : dyti_price_promote(p, &rest);
     free(rest.resident);
     free(rest.keep);
     free(rest.src_lead);
@@ -231,6 +227,8 @@ void dyti_price_destroy(struct dyti_price *price)
     for (uint32_t i = 0; i < DYTI_PRICE_STRATEGIES; i++) {
         dyti_simulation_fini(&price->row[i].simulation);
     }
+    dyti_simulation_fini(&price->promoted);
+    dyti_promotion_fini(&price->promotion);
     dyti_traffic_destroy(price->traffic);
     dyti_placement_fini(&price->placement);
     dyti_layout_destroy(price->placed);

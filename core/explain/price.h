@@ -11,6 +11,7 @@
 #include "explain/simulate.h"
 #include "plan/place.h"
 #include "plan/traffic.h"
+#include "sched/promote.h"
 #include "sched/strategy.h"
 
 #include <stdio.h>
@@ -50,6 +51,10 @@ struct dyti_price {
     struct dyti_traffic *traffic;
     struct dyti_price_memory *memory;                 /* [world_size] */
     struct dyti_price_row row[DYTI_PRICE_STRATEGIES]; /* [0]: `optimal` */
+    /* Transfers that are one collective, and `optimal` with them run so; none
+     * are looked for in worlds of more than 512 ranks. */
+    struct dyti_promotion promotion;
+    struct dyti_simulation promoted; /* only where there is one */
 };
 
 /**

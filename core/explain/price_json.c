@@ -113,6 +113,26 @@ static void put_strategies(const struct dyti_price *p, struct dyti_json *json)
     dyti_json_end(json);
 }
 
+static void put_promotion(const struct dyti_price *p, struct dyti_json *json)
+{
+    dyti_json_begin_object(json, "promoted");
+    for (int kind = 0; kind < DYTI_COLLECTIVE_KIND_COUNT; kind++) {
+        struct dyti_collective_sum s =
+            dyti_collective_sum(&p->promotion, (enum dyti_collective_kind)kind);
+
+        dyti_json_begin_object(
+            json, dyti_collective_kind_name((enum dyti_collective_kind)kind));
+        dyti_json_u64(json, "count", s.count);
+        dyti_json_u64(json, "most_members", s.members);
+        dyti_json_u64(json, "bytes", s.bytes);
+        dyti_json_end(json);
+    }
+    if (p->promotion.count > 0) {
+        dyti_json_f64(json, "simulated_seconds", p->promoted.seconds);
+    }
+    dyti_json_end(json);
+}
+
 static void put_matrix(const struct dyti_traffic *t, struct dyti_json *json)
 {
     dyti_json_begin_array(json, "pairs");
@@ -150,6 +170,7 @@ void dyti_price_json(const struct dyti_price *price, bool matrix,
     put_memory(price, json);
     put_bounds(price, json);
     put_strategies(price, json);
+    put_promotion(price, json);
     if (matrix) {
         put_matrix(price->traffic, json);
     }

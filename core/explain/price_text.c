@@ -72,6 +72,36 @@ struct dyti_price_peaks dyti_price_peaks(const struct dyti_price *p)
     return out;
 }
 
+struct dyti_collective_sum dyti_collective_sum(
+    const struct dyti_promotion *promotion, enum dyti_collective_kind kind)
+{
+    struct dyti_collective_sum s = {0};
+
+    for (size_t i = 0; i < promotion->count; i++) {
+        const struct dyti_collective *c = &promotion->collective[i];
+
+        if (c->kind == kind) {
+            s.count++;
+            s.bytes += c->bytes;
+            s.members =
+                c->member_count > s.members ? c->member_count : s.members;
+        }
+    }
+    return s;
+}
+
+static enum dyti_collective_kind first_kind(const struct dyti_promotion *p)
+{
+    enum dyti_collective_kind first = DYTI_COLLECTIVE_KIND_COUNT;
+
+    for (size_t i = 0; i < p->count; i++) {
+        first = p->collective[i].kind < first
+                    ? (enum dyti_collective_kind)p->collective[i].kind
+                    : first;
+    }
+    return first;
+}
+
 /* ---- parts of the text --------------------------------------------------- */
 
 static void print_head(const struct dyti_price *p, FILE *out)
@@ -204,6 +234,30 @@ static void print_strategies(const struct dyti_price *p, FILE *out)
     }
 }
 
+static void print_promotion(const struct dyti_price *p, FILE *out)
+{
+    const struct dyti_promotion *c = &p->promotion;
+
+    for (int kind = 0; kind < DYTI_COLLECTIVE_KIND_COUNT; kind++) {
+        struct dyti_collective_sum s =
+            dyti_collective_sum(c, (enum dyti_collective_kind)kind);
+
+        if (s.count > 0) {
+            fprintf(out, "%s %u x %s of up to %u ranks (%s)",
+                    kind == (int)first_kind(c) ? "  collectives" : ",", s.count,
+                    dyti_collective_kind_name((enum dyti_collective_kind)kind),
+                    s.members, dyti_words_bytes(s.bytes).text);
+        }
+    }
+    if (c->count > 0) {
+        fprintf(out, ": with them run so %s%s\n",
+                dyti_words_seconds(p->promoted.seconds).text,
+                p->promoted.seconds < p->row[0].simulation.seconds
+                    ? ""
+                    : ", not faster than optimal");
+    }
+}
+
 enum dyt_status dyti_price_text(const struct dyti_price *price, FILE *out)
 {
     print_head(price, out);
@@ -212,6 +266,7 @@ enum dyt_status dyti_price_text(const struct dyti_price *price, FILE *out)
     print_memory(price, out);
     print_bounds(price, out);
     print_strategies(price, out);
+    print_promotion(price, out);
     fprintf(out, "  seconds are simulated from the cluster's numbers; nothing "
                  "was measured\n");
     return dyti_words_done(out, "the price");

@@ -20,4 +20,12 @@ struct dyti_price_peaks {
 };
 struct dyti_price_peaks dyti_price_peaks(const struct dyti_price *price);
 
+/* The collectives of one kind together. */
+struct dyti_collective_sum {
+    uint32_t count, members; /* members: of the largest */
+    uint64_t bytes;          /* of the contents, or of one member's parts */
+};
+struct dyti_collective_sum dyti_collective_sum(
+    const struct dyti_promotion *promotion, enum dyti_collective_kind kind);
+
 #endif /* DYTI_EXPLAIN_PRICE_WORDS_H */
