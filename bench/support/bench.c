@@ -215,6 +215,9 @@ int bench_close(struct bench *bench)
         bench->exit_code = 1;
     }
     if (bench->records == 0 && bench->exit_code == 0) {
+        fprintf(stderr, "%s: nothing was measured%s%s\n", bench->name,
+                bench->only != NULL ? ": no case is --case " : "",
+                bench->only != NULL ? bench->only : "");
         bench->exit_code = 1;
     }
     return bench->exit_code;
