@@ -61,7 +61,8 @@ struct dyti_world_params {
     const struct dyti_mover_ops *mover;   /* of mapped memory */
     const struct dyti_mover_ops *message; /* of messages; NULL: none */
     /* [world_size] host of each rank: memory of other hosts is not mapped, and
-     * links to them go by messages.  NULL: one host. */
+     * links to them go by messages.  Numbered from 0, below world_size.  NULL:
+     * one host. */
     const uint32_t *host;
     const struct dyti_cluster *cluster; /* NULL: all links are alike */
     const struct dyti_wait_ops *wait;
@@ -135,6 +136,9 @@ struct dyti_world_switch_options {
     enum dyti_world_mover mover;
     const struct dyti_strategy_ops *strategy; /* NULL: optimal */
     uint64_t staging_bytes, message_bytes;    /* as sched/sched.h; 0: default */
+    /* Between hosts each rank fetches its own copy.  Default: one copy enters a
+     * host, its ranks then read it from each other. */
+    bool no_fan_out;
 };
 
 /**

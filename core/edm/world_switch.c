@@ -16,6 +16,16 @@ static int64_t now(const struct dyti_world *world)
     return clock == NULL ? 0 : clock->now_ns(world->params.clock_self);
 }
 
+static bool is_spread(const struct dyti_world_params *params)
+{
+    for (uint32_t r = 0; params->host != NULL && r < params->world_size; r++) {
+        if (params->host[r] != params->host[0]) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Which ranks map each other's memory, as the switch is to see it; NULL: all.
  * The array is the world's, and filled anew by each call. */
 static enum dyt_status domains(struct dyti_world *world,
@@ -24,11 +34,8 @@ static enum dyt_status domains(struct dyti_world *world,
 {
     const struct dyti_world_params *params = &world->params;
     const uint32_t *host = params->host;
-    bool spread = false;
+    bool spread = is_spread(params);
 
-    for (uint32_t r = 0; host != NULL && r < params->world_size; r++) {
-        spread |= host[r] != host[0];
-    }
     if (options->mover == DYTI_WORLD_DIRECT && spread) {
         return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
                          "mover direct: the ranks are on several hosts, whose "
@@ -88,6 +95,11 @@ static enum dyt_status prepare(struct dyti_world *world,
     if (st == DYT_OK) {
         st = domains(world, &wish->options, &options.links.domain);
     }
+    if (is_spread(params)) {
+        inputs.host = params->host;
+        inputs.fan_out = !wish->options.no_fan_out &&
+                         world->map[params->rank].mode != DYTI_MODE_IN_PLACE;
+    }
     if (st == DYT_OK && options.links.domain != NULL) {
         options.links.strategy = wish->options.strategy;
         options.links.cluster = params->cluster;
@@ -110,7 +122,8 @@ static bool equal(const struct dyti_prepared *a, const struct dyti_prepared *b)
            a->options.mover == b->options.mover &&
            a->options.strategy == b->options.strategy &&
            a->options.staging_bytes == b->options.staging_bytes &&
-           a->options.message_bytes == b->options.message_bytes;
+           a->options.message_bytes == b->options.message_bytes &&
+           a->options.no_fan_out == b->options.no_fan_out;
 }
 
 enum dyt_status dyti_world_prepare(

@@ -386,6 +386,12 @@ enum dyt_status dyti_in_place_init(struct dyti_switch *self)
                          "a switch in place is pulled: each rank knows when "
                          "its own memory may be overwritten");
     }
+    if (self->params.plan->plan->inputs.fan_out) {
+        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                         "a switch in place takes no part from a sibling: what "
+                         "wave 0 writes there may be overwritten; plan without "
+                         "fan-out");
+    }
     for (uint32_t r = 0; r < self->params.world_size; r++) {
         if (self->params.segment[r] == NULL &&
             self->params.map[r].total_bytes > 0) {

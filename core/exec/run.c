@@ -3,6 +3,7 @@
 #include "exec/switch_internal.h"
 
 struct loop {
+    const struct dyti_switch_order *order;
     uint64_t epoch;
     uint32_t head, tail; /* of the queue of steps that may start */
     uint32_t ended, fences;
@@ -52,6 +53,7 @@ static enum dyt_status fence_step(struct dyti_switch *self, struct loop *loop,
     if (index + 1 == self->schedule->step_count) {
         return DYT_OK;
     }
+    dyti_switch_at(loop->order, DYTI_AT_WAVE);
     return dyti_fence_meet(self, loop->epoch, loop->fences++);
 }
 
@@ -145,10 +147,12 @@ static enum dyt_status run_loop(struct dyti_switch *self, struct loop *loop)
     return st;
 }
 
-enum dyt_status dyti_switch_transfer(struct dyti_switch *self)
+enum dyt_status dyti_switch_transfer(struct dyti_switch *self,
+                                     const struct dyti_switch_order *order)
 {
     const struct dyti_schedule *schedule = self->schedule;
-    struct loop loop = {.epoch = atomic_load(&self->params.control->epoch)};
+    struct loop loop = {.order = order,
+                        .epoch = atomic_load(&self->params.control->epoch)};
     enum dyt_status st;
 
     for (uint32_t i = 0; i < schedule->step_count; i++) {

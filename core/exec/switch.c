@@ -244,7 +244,7 @@ enum dyt_status dyti_switch_move(struct dyti_switch *self,
                                  const struct dyti_switch_order *order)
 {
     return self->in_place != NULL ? dyti_in_place_transfer(self, order)
-                                  : dyti_switch_transfer(self);
+                                  : dyti_switch_transfer(self, order);
 }
 
 static enum dyt_status transfer(struct dyti_switch *self,
@@ -317,7 +317,7 @@ static enum dyti_decision vote(struct dyti_switch *self,
     dyti_switch_at(order, DYTI_AT_VOTED);
 #ifdef DYT_TEST_HOOKS
     if (order->fault == DYTI_FAULT_LATE) {
-        (void)dyti_switch_transfer(self);
+        (void)dyti_switch_transfer(self, order);
     }
 #endif
     if (order->unmanaged) {

@@ -72,7 +72,8 @@ struct dyti_switch; /* opaque: all addresses resolved, nothing left to plan */
 enum dyti_switch_point {
     DYTI_AT_START,       /* before the ranks meet */
     DYTI_AT_PREPARED,    /* before the first byte */
-    DYTI_AT_WAVE,        /* in_place: before each wave */
+    DYTI_AT_WAVE,        /* in_place: before each wave; else: at the fence
+                            between two */
     DYTI_AT_TRANSFERRED, /* before verify */
     DYTI_AT_VERIFIED,    /* before the vote */
     DYTI_AT_VOTED,       /* before the decision is known */

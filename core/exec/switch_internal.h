@@ -81,7 +81,8 @@ enum dyt_status dyti_fence_meet(const struct dyti_switch *self, uint64_t epoch,
  */
 
 /* All steps of the schedule, once. */
-enum dyt_status dyti_switch_transfer(struct dyti_switch *self);
+enum dyt_status dyti_switch_transfer(struct dyti_switch *self,
+                                     const struct dyti_switch_order *order);
 
 /* ---- mode.c ---------------------------------------------------------------
  */

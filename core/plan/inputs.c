@@ -136,6 +136,10 @@ uint64_t dyti_plan_fingerprint(const struct dyti_plan_inputs *inputs)
     state = dyti_fingerprint_u64(state, inputs->dst->fingerprint);
     state = dyti_fingerprint_u64(state, inputs->dst_slot);
     state = dyti_fingerprint_u64(state, inputs->fan_out);
+    for (uint32_t r = 0;
+         inputs->host != NULL && r < inputs->dst->desc.world_size; r++) {
+        state = dyti_fingerprint_u64(state, inputs->host[r]);
+    }
     for (uint32_t w = 0; w < inputs->want_count; w++) {
         const struct dyti_plan_want *want = &inputs->want[w];
 

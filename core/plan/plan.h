@@ -48,6 +48,9 @@ struct dyti_plan_inputs {
     uint32_t want_count;
     bool fan_out; /* one copy enters a host, wave 1 spreads it: for schedules
                      that let wave 1 wait for wave 0 */
+    /* [world_size] host of each rank, from 0; borrowed.  NULL: as the layouts
+     * say. */
+    const uint32_t *host;
 };
 
 /* A box that goes from a shard to a shard.  Plain value. */
@@ -118,7 +121,7 @@ enum dyt_status dyti_plan_inputs_init(const struct dyti_layout *src,
                                       uint32_t kinds,
                                       struct dyti_plan_inputs *out_inputs);
 
-/* Fingerprint of inputs, the key of a plan.  O(1). */
+/* Fingerprint of inputs, the key of a plan.  O(1), or O(ranks) with hosts. */
 uint64_t dyti_plan_fingerprint(const struct dyti_plan_inputs *inputs);
 
 /**

@@ -9,6 +9,9 @@
 
 static const uint32_t *hosts_of(const struct dyti_plan_inputs *inputs)
 {
+    if (inputs->host != NULL) {
+        return inputs->host;
+    }
     if (inputs->dst->desc.host != NULL || inputs->want_count == 0) {
         return inputs->dst->desc.host;
     }

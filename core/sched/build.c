@@ -328,7 +328,9 @@ enum dyt_status dyti_schedule_build(const struct dyti_plan *plan, uint32_t rank,
     const struct dyti_schedule_links *links = &options->links;
     struct dyti_sched_builder b = {.plan = plan, .fence = DYTI_NO_STEP};
     struct dyti_message_order *order = NULL;
-    uint32_t waves = links->wave_count > 1 ? links->wave_count : 1;
+    uint32_t waves = links->wave_count > 0  ? links->wave_count
+                     : plan->inputs.fan_out ? 2
+                                            : 1;
     struct dyti_schedule *s = NULL;
     enum dyt_status st = check(plan, rank, options);
 

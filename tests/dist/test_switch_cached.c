@@ -258,6 +258,23 @@ static void later_switches_allocate_nothing_and_say_little(void **state)
     }
 }
 
+/* One copy into a host, then from rank to rank: no more is said for it. */
+static void so_do_those_between_hosts(void **state)
+{
+    static const uint32_t hosts[SW_RANKS_MAX] = {0, 0, 1, 1};
+    uint64_t sent, all = 0;
+    uint64_t first = run_plan(3, 2, DYTI_WORLD_DIRECT, 2, &sent);
+
+    (void)state;
+    sw_host = hosts;
+    for (uint64_t seed = 4; seed < 16; seed++) {
+        assert_int_equal(first, run_plan(seed, 4, DYTI_WORLD_AUTO, 10, &sent));
+        all += sent;
+    }
+    sw_host = NULL;
+    assert_true(all > 0);
+}
+
 static void a_thousand_switches_leave_no_trace(void **state)
 {
     uint64_t sent;
@@ -269,6 +286,7 @@ static void a_thousand_switches_leave_no_trace(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(later_switches_allocate_nothing_and_say_little),
+    cmocka_unit_test(so_do_those_between_hosts),
     cmocka_unit_test(a_thousand_switches_leave_no_trace),
 };
 DYT_TEST_MAIN(tests)

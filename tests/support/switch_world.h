@@ -14,7 +14,7 @@
 #include "edm/world.h"
 #include "mover/direct/direct.h"
 
-#define SW_RANKS_MAX 4u
+#define SW_RANKS_MAX 6u
 
 /* What both phases look like.  Built by each rank alone from the seed. */
 struct sw_case {

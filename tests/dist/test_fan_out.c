@@ -1,0 +1,501 @@
+/* Switches of ranks on several hosts: what a host needs enters it once, and its
+ * ranks then read it from each other.  Every byte arrives, in each mode and
+ * with each strategy; the bytes between the hosts are counted against a count
+ * element by element; what goes wrong between the two waves leaves the old. */
+#include "switch_world.h"
+
+#include "mover/message/message.h"
+
+#define ROUND_TRIPS 2u
+#define HOSTS_MAX   3u
+
+static const uint32_t hosts_of_two[][SW_RANKS_MAX] = {
+    {0, 0, 1, 1, 1, 1}, {0, 1, 0, 1, 0, 1}, {0, 1, 1, 1, 0, 0}};
+static const uint32_t hosts_of_three[][SW_RANKS_MAX] = {{0, 0, 1, 1, 2, 2},
+                                                        {0, 1, 2, 0, 1, 2}};
+
+/* ---- counting what goes between hosts -------------------------------------
+ */
+
+static struct dyti_group_ops counted;
+static void *member[SW_RANKS_MAX]; /* of the world's group, by rank */
+static _Atomic uint64_t crossed;   /* payload of messages between hosts */
+
+static enum dyt_status counted_open(const struct dyti_group_params *params,
+                                    void **out_self)
+{
+    enum dyt_status st = dyti_group_shm.open(params, out_self);
+
+    if (st == DYT_OK && strcmp(params->name, "world") == 0) {
+        member[params->rank] = *out_self;
+    }
+    return st;
+}
+
+static enum dyt_status counted_post(void *self, const struct dyti_p2p *message,
+                                    uint64_t *out_ticket)
+{
+    enum dyt_status st = dyti_group_shm.post(self, message, out_ticket);
+    uint32_t rank = 0;
+
+    while (rank < SW_RANKS_MAX - 1 && member[rank] != self) {
+        rank++;
+    }
+    if (st == DYT_OK && message->is_send &&
+        sw_host[rank] != sw_host[message->peer]) {
+        atomic_fetch_add(&crossed, message->size_bytes - DYTI_MOVER_HEAD_BYTES);
+    }
+    return st;
+}
+
+static void count_groups(void)
+{
+    counted = dyti_group_shm;
+    counted.open = counted_open;
+    counted.post = counted_post;
+    sw_group = &counted;
+    memset(member, 0, sizeof(member));
+    atomic_store(&crossed, 0);
+}
+
+/* ---- the same, element by element -----------------------------------------
+ */
+
+/* Of an element: who holds it before, who wants it. */
+struct cell {
+    uint8_t have_hosts, want_ranks[HOSTS_MAX], bytes;
+};
+
+static void mark(const struct sw_case *c, const struct dyti_layout *layout,
+                 enum dyti_kind kind, uint32_t tensor, bool wants,
+                 struct cell *cell)
+{
+    const struct dyti_tensor *t = &c->model->tensor[tensor];
+    int64_t cols = t->shape[t->ndim - 1];
+    uint32_t fast = t->ndim - 1;
+
+    for (uint32_t r = 0; r < c->world_size; r++) {
+        const struct dyti_view *view = dyti_layout_view(layout, r);
+
+        for (uint32_t s = view->kind_first[kind];
+             s < view->kind_first[kind + 1]; s++) {
+            const struct dyti_shard *shard = &view->shard[s];
+            int64_t lo = t->ndim == 1 ? 0 : shard->box.lo[0];
+            int64_t hi = t->ndim == 1 ? 1 : shard->box.hi[0];
+
+            for (int64_t i = lo; shard->tensor == tensor && i < hi; i++) {
+                for (int64_t k = shard->box.lo[fast]; k < shard->box.hi[fast];
+                     k++) {
+                    struct cell *at = &cell[i * cols + k];
+
+                    if (!wants) {
+                        at->have_hosts |= (uint8_t)(1u << sw_host[r]);
+                        continue;
+                    }
+                    at->want_ranks[sw_host[r]]++;
+                    at->bytes = (uint8_t)dyti_dtype_bytes(
+                        (enum dyti_dtype)shard->dtype);
+                }
+            }
+        }
+    }
+}
+
+/* Bytes that must enter hosts: once for each, or once for each rank. */
+static uint64_t must_cross(const struct sw_case *c, enum dyti_arena_slot from,
+                           enum dyti_arena_slot to, bool each)
+{
+    struct dyti_plan_inputs in;
+    uint64_t bytes = 0;
+
+    assert_ok(dyti_plan_inputs_init(c->layout[from], from, c->layout[to], to,
+                                    DYTI_PLAN_KINDS_STATE, &in));
+    for (uint32_t w = 0; w < in.want_count; w++) {
+        assert_int_equal(1, in.want[w].source_count);
+        for (uint32_t t = 0; t < c->model->tensor_count; t++) {
+            const struct dyti_tensor *tensor = &c->model->tensor[t];
+            size_t count = (size_t)tensor->shape[0];
+            struct cell *cell;
+
+            for (uint32_t d = 1; d < tensor->ndim; d++) {
+                count *= (size_t)tensor->shape[d];
+            }
+            cell = calloc(count, sizeof(*cell));
+            assert_non_null(cell);
+            mark(c, in.want[w].source[0].layout, in.want[w].source[0].kind, t,
+                 false, cell);
+            mark(c, in.dst, in.want[w].kind, t, true, cell);
+            for (size_t i = 0; i < count; i++) {
+                for (uint32_t h = 0; h < HOSTS_MAX; h++) {
+                    uint32_t n = cell[i].want_ranks[h];
+
+                    if ((cell[i].have_hosts >> h & 1u) == 0 && n > 0) {
+                        bytes += (each ? n : 1u) * cell[i].bytes;
+                    }
+                }
+            }
+            free(cell);
+        }
+    }
+    return bytes;
+}
+
+/* ---- there and back --------------------------------------------------------
+ */
+
+struct trip {
+    uint64_t seed;
+    uint32_t world_size;
+    const struct sw_memory *memory;
+    struct dyti_world_switch_options options;
+    void (*body)(struct sw_rank *rank, const struct trip *trip);
+    uint32_t victim;
+    _Atomic uint32_t *aborted;
+};
+
+static void round_trips(struct sw_rank *rank, const struct trip *trip)
+{
+    struct dyt_rank *me = rank->me;
+    struct dyti_switch_report report;
+
+    for (uint64_t n = 0; n < ROUND_TRIPS; n++) {
+        struct dyti_switch_order order = {.epoch = 2 * n + 1,
+                                          .version = n + 1,
+                                          .unmanaged = true,
+                                          .verify = DYTI_VERIFY_FULL};
+
+        sw_update(rank, DYTI_ARENA_TRAIN, n + 1);
+        rank_ok(me, sw_switch(rank, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT,
+                              &trip->options, &order, &report));
+        rank_true(me, report.decision == DYTI_DECISION_COMMIT);
+        rank_true(me,
+                  rank->c.moves_optimizer
+                      ? sw_check_all(rank, DYTI_ARENA_ROLLOUT, n + 1)
+                      : sw_check(rank, DYTI_ARENA_ROLLOUT, DYTI_PARAM, n + 1));
+        order.epoch++;
+        rank_ok(me, sw_switch(rank, DYTI_ARENA_ROLLOUT, DYTI_ARENA_TRAIN,
+                              &trip->options, &order, &report));
+        rank_true(me, sw_check_all(rank, DYTI_ARENA_TRAIN, n + 1));
+    }
+}
+
+static void trip_rank(struct dyt_rank *me)
+{
+    const struct trip *trip = me->arg;
+    struct sw_rank rank;
+
+    if (sw_rank_open(&rank, me, trip->seed, trip->world_size, trip->memory) !=
+        DYT_OK) {
+        rank_wrong(me, "%s", dyti_error_text());
+    } else {
+        trip->body(&rank, trip);
+    }
+    sw_rank_close(&rank);
+}
+
+static const struct dyti_mover_ops *copier; /* NULL: direct */
+
+static void draw_hosts(struct trip *trip)
+{
+    trip->world_size = 3 + sw_draw(trip->seed, 71, 4);
+    sw_host = trip->world_size == 6 || sw_draw(trip->seed, 76, 2) == 0
+                  ? hosts_of_three[sw_draw(trip->seed, 77, 2)]
+                  : hosts_of_two[sw_draw(trip->seed, 77, 3)];
+}
+
+/* Some rank reads what it needs for the rollout from a sibling. */
+static bool has_siblings(struct trip *trip)
+{
+    struct sw_case c;
+    bool has;
+
+    draw_hosts(trip);
+    assert_ok(sw_case_init(&c, trip->seed, trip->world_size));
+    has = must_cross(&c, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT, true) >
+          must_cross(&c, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT, false);
+    sw_case_fini(&c);
+    return has;
+}
+
+/* Runs it; hosts and layouts are drawn.  Bytes that had to cross. */
+static uint64_t play(enum dyt_ranks_kind kind, enum dyti_switch_mode mode,
+                     struct trip *trip)
+{
+    struct dyti_arena_options options = {.mode = mode,
+                                         .work_bytes = SW_WORK_BYTES};
+    struct sw_case c;
+    struct sw_memory memory;
+    uint64_t must;
+
+    draw_hosts(trip);
+    sw_message = &dyti_mover_message;
+    count_groups();
+    assert_ok(sw_case_init_mode(&c, trip->seed, trip->world_size, &options));
+    must = must_cross(&c, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT,
+                      trip->options.no_fan_out) +
+           must_cross(&c, DYTI_ARENA_ROLLOUT, DYTI_ARENA_TRAIN,
+                      trip->options.no_fan_out);
+    sw_memory_open(&memory, &c, kind);
+    memory.mover = copier;
+    trip->memory = &memory;
+    dyt_ranks_run(kind, trip->world_size, trip_rank, trip);
+    sw_memory_close(&memory, trip->world_size);
+    sw_case_fini(&c);
+    return must;
+}
+
+static void one_copy_enters_a_host(void **state)
+{
+    uint64_t once = 0, each = 0;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= dyt_test_rounds(24, 240); seed++) {
+        struct trip trip = {.seed = seed, .body = round_trips};
+        uint64_t must = ROUND_TRIPS *
+                        play(DYT_RANKS_THREADS, DYTI_MODE_TRANSACTIONAL, &trip);
+
+        assert_int_equal(must, atomic_load(&crossed));
+        once += must;
+        trip.options.no_fan_out = true;
+        must = ROUND_TRIPS *
+               play(DYT_RANKS_THREADS, DYTI_MODE_TRANSACTIONAL, &trip);
+        assert_int_equal(must, atomic_load(&crossed));
+        each += must;
+    }
+    print_message("%" PRIu64 " bytes between hosts, %" PRIu64
+                  " when each rank fetches its own\n",
+                  once, each);
+    assert_true(once < each);
+}
+
+/* The sibling's new memory is the source, not the live one. */
+static void every_mode_and_strategy_comes_back_bit_equal(void **state)
+{
+    static const enum dyti_switch_mode modes[] = {
+        DYTI_MODE_TRANSACTIONAL, DYTI_MODE_DOUBLE, DYTI_MODE_STAGED};
+
+    (void)state;
+    for (uint64_t seed = 101; seed <= 100 + dyt_test_rounds(36, 360); seed++) {
+        struct trip trip = {
+            .seed = seed,
+            .body = round_trips,
+            .options = {.strategy = dyti_strategy_at(seed % 4),
+                        .mover = seed % 5 == 0 ? DYTI_WORLD_MESSAGE
+                                               : DYTI_WORLD_AUTO,
+                        .side = seed % 7 == 0 ? DYTI_SIDE_PUSH : DYTI_SIDE_PULL,
+                        .message_bytes = seed % 2 == 0 ? 4096 : 0,
+                        .staging_bytes = seed % 3 == 0 ? 16384 : 0}};
+
+        (void)play(seed % 4 == 3 ? DYT_RANKS_PROCESSES : DYT_RANKS_THREADS,
+                   modes[seed % 3], &trip);
+    }
+}
+
+/* ---- between the waves ------------------------------------------------------
+ */
+
+enum wrong { DIES, FLIPS, FAILS };
+
+static enum wrong wrong;
+static _Thread_local bool fails_next; /* post of this rank's direct mover */
+
+struct spoiler {
+    struct sw_rank *rank;
+    uint32_t victim;
+    enum dyti_switch_mode mode;
+};
+
+static enum dyt_status failing_post(void *self, const struct dyti_move *move,
+                                    dyti_ticket *out_ticket)
+{
+    if (fails_next) {
+        fails_next = false;
+        return DYTI_FAIL(DYT_ERR_DEVICE, "a copy from a sibling");
+    }
+    return dyti_mover_direct.post(self, move, out_ticket);
+}
+
+static void spoil(void *arg, enum dyti_switch_point point)
+{
+    const struct spoiler *s = arg;
+    struct dyt_rank *me = s->rank->me;
+    uint32_t set = s->mode == DYTI_MODE_TRANSACTIONAL ? 0 : 1;
+    unsigned char *param;
+
+    if (point == DYTI_AT_TRANSFERRED) {
+        fails_next = false; /* it took nothing from a sibling */
+    }
+    if (point != DYTI_AT_WAVE || me->rank != s->victim) {
+        return;
+    }
+    switch (wrong) {
+    case DIES:
+        me->expect_death = true;
+        (void)raise(SIGKILL);
+        break;
+    case FLIPS:
+        param = dyti_world_region_in(s->rank->world, me->rank,
+                                     DYTI_ARENA_ROLLOUT, DYTI_PARAM, set);
+        if (param != NULL) {
+            param[0] ^= 0x40u;
+        }
+        break;
+    case FAILS:
+        fails_next = true;
+        break;
+    default:
+        break;
+    }
+}
+
+static void spoiled(struct sw_rank *rank, const struct trip *trip)
+{
+    struct dyt_rank *me = rank->me;
+    struct dyti_switch_report report;
+    struct spoiler spoiler = {.rank = rank,
+                              .victim = trip->victim,
+                              .mode = trip->memory->options.mode};
+    struct dyti_switch_order order = {.epoch = 1,
+                                      .version = 1,
+                                      .unmanaged = true,
+                                      .keep_abandoned = true,
+                                      .verify = DYTI_VERIFY_FULL};
+    bool apart = spoiler.mode != DYTI_MODE_TRANSACTIONAL;
+    uint64_t live;
+    enum dyt_status st;
+
+    if (apart) { /* something that goes on serving, in set 0 */
+        sw_write(rank, DYTI_ARENA_ROLLOUT, DYTI_PARAM, 1);
+    }
+    sw_update(rank, DYTI_ARENA_TRAIN, 2);
+    order.at = spoil;
+    order.at_arg = &spoiler;
+    st = sw_switch(rank, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT, &trip->options,
+                   &order, &report);
+    rank_true(me, (st == DYT_OK) == (report.decision == DYTI_DECISION_COMMIT));
+    live = st == DYT_OK ? 2 : 1;
+    if (st != DYT_OK) {
+        atomic_fetch_add(trip->aborted, 1);
+        rank_true(me, report.decision == DYTI_DECISION_ABORT);
+        rank_true(me, dyti_error_text()[0] != '\0');
+    }
+    rank_true(me, sw_check(rank, DYTI_ARENA_TRAIN, DYTI_MASTER, 2));
+    rank_true(me, (live == 1 && !apart) ||
+                      sw_check(rank, DYTI_ARENA_ROLLOUT, DYTI_PARAM, live));
+    if (st != DYT_OK && wrong == DIES) {
+        rank_status(me, DYT_ERR_PEER, st);
+        return; /* the world is without a rank */
+    }
+    order.epoch = 2; /* as if nothing had been */
+    order.version = 2;
+    order.at = NULL;
+    rank_ok(me, sw_switch(rank, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT,
+                          &trip->options, &order, &report));
+    rank_true(me, sw_check(rank, DYTI_ARENA_ROLLOUT, DYTI_PARAM, 2));
+}
+
+static void on_death(uint32_t rank, void *arg)
+{
+    const struct trip *trip = arg;
+
+    dyti_control_abort(trip->memory->control_mem.base, &dyti_wait_futex, rank,
+                       DYT_ERR_PEER);
+}
+
+/* Each rank in turn, of a few worlds; out: how many aborted of how many.  All
+ * ranks that live must have seen the same. */
+static uint32_t spoil_all(enum wrong how, enum dyt_ranks_kind kind,
+                          uint32_t *out_runs)
+{
+    static struct dyti_mover_ops failing;
+    _Atomic uint32_t *aborted = dyt_ranks_shared(4096);
+    uint32_t aborts = 0, worlds = 0, runs = 0;
+
+    failing = dyti_mover_direct;
+    failing.post = failing_post;
+    wrong = how;
+    for (uint64_t seed = 301; worlds < dyt_test_rounds(6, 60); seed++) {
+        struct trip trip = {.seed = seed, .body = spoiled, .aborted = aborted};
+
+        if (!has_siblings(&trip)) {
+            continue;
+        }
+        for (uint32_t victim = 0; victim < trip.world_size; victim++, runs++) {
+            uint32_t seen;
+
+            atomic_store(aborted, 0);
+            trip.victim = victim;
+            copier = how == FAILS ? &failing : NULL;
+            dyt_ranks_on_death = on_death;
+            (void)play(kind, (enum dyti_switch_mode)(worlds % 3), &trip);
+            dyt_ranks_on_death = NULL;
+            copier = NULL;
+            seen = atomic_load(aborted);
+            assert_true(seen == 0 ||
+                        seen == trip.world_size - (how == DIES ? 1 : 0));
+            aborts += seen > 0;
+        }
+        worlds++;
+    }
+    munmap(aborted, 4096);
+    print_message("%u of %u gave up\n", aborts, runs);
+    *out_runs = runs;
+    return aborts;
+}
+
+static void a_death_between_the_waves_leaves_the_old(void **state)
+{
+    uint32_t runs, aborts;
+
+    (void)state;
+    aborts = spoil_all(DIES, DYT_RANKS_PROCESSES, &runs);
+    assert_int_equal(runs, aborts);
+}
+
+static void a_failed_copy_from_a_sibling_leaves_the_old(void **state)
+{
+    uint32_t runs, aborts;
+
+    (void)state;
+    aborts = spoil_all(FAILS, DYT_RANKS_THREADS, &runs);
+    assert_in_range(aborts, 6, runs); /* not all ranks read from a sibling */
+}
+
+static void a_bit_that_siblings_pass_on_is_found(void **state)
+{
+    uint32_t runs, aborts;
+
+    (void)state;
+    aborts = spoil_all(FLIPS, DYT_RANKS_THREADS, &runs);
+    assert_in_range(aborts, 6, runs); /* or it was written over */
+}
+
+/* In place the sibling's memory may be overwritten by then. */
+static void in_place(struct sw_rank *rank, const struct trip *trip)
+{
+    struct dyti_switch *self = NULL;
+
+    rank_status(rank->me, DYT_ERR_UNSUPPORTED,
+                dyti_world_prepare(rank->world, DYTI_ARENA_TRAIN,
+                                   DYTI_ARENA_ROLLOUT, &trip->options, &self,
+                                   NULL));
+    rank_true(rank->me, strstr(dyti_error_text(), "in place") != NULL);
+}
+
+static void in_place_refuses_several_hosts(void **state)
+{
+    struct trip trip = {.seed = 1, .body = in_place};
+
+    (void)state;
+    (void)play(DYT_RANKS_THREADS, DYTI_MODE_IN_PLACE, &trip);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(one_copy_enters_a_host),
+    cmocka_unit_test(every_mode_and_strategy_comes_back_bit_equal),
+    cmocka_unit_test(a_death_between_the_waves_leaves_the_old),
+    cmocka_unit_test(a_failed_copy_from_a_sibling_leaves_the_old),
+    cmocka_unit_test(a_bit_that_siblings_pass_on_is_found),
+    cmocka_unit_test(in_place_refuses_several_hosts),
+};
+DYT_TEST_MAIN(tests)
