@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 #include "cli/exit.h"
 #include "cli/find_arch.h"
+#include "cli/tell.h"
 #include "explain/views.h"
 #include "format/layout_spec.h"
 
@@ -10,6 +11,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#define TOLD_FROM  256u  /* ranks: fewer take no time */
+#define MOST_DRAWN 4096u /* ranks in one drawing */
 
 struct arguments {
     const char *spec, *model, *tensor, *svg;
@@ -113,6 +118,12 @@ static enum dyt_status check(struct arguments *a,
         return DYTI_FAIL(DYT_ERR_CONFIG, "--svg draws one tensor: give "
                                          "--tensor NAME");
     }
+    if (a->svg != NULL && layout->desc.world_size > MOST_DRAWN) {
+        return DYTI_FAIL(DYT_ERR_CONFIG,
+                         "--svg: %u ranks are too many for a drawing, %u are "
+                         "not; without it they are listed",
+                         layout->desc.world_size, MOST_DRAWN);
+    }
     if (a->tensor != NULL) {
         a->show.tensor = dyti_model_find_name(model, a->tensor);
         if (a->show.tensor == UINT32_MAX) {
@@ -148,6 +159,7 @@ static enum dyt_status draw(const struct arguments *a,
 static enum dyt_status print(const struct arguments *a,
                              const struct dyti_layout *layout)
 {
+    struct dyti_views_show show = a->show;
     struct dyti_json json;
     const char *text;
     size_t bytes;
@@ -160,10 +172,11 @@ static enum dyt_status print(const struct arguments *a,
         return dyti_explain_views(layout, &a->show, stdout);
     }
     dyti_json_init(&json, 2);
-    st = dyti_explain_views_json(layout, &a->show, &json);
+    show.drain = stdout;
+    st = dyti_explain_views_json(layout, &show, &json);
     st = st != DYT_OK ? st : dyti_json_finish(&json, &text, &bytes);
-    if (st == DYT_OK) {
-        fwrite(text, 1, bytes, stdout);
+    if (st == DYT_OK && fwrite(text, 1, bytes, stdout) != bytes) {
+        st = DYTI_FAIL(DYT_ERR_IO, "writing JSON: %s", strerror(errno));
     }
     dyti_json_release(&json);
     return st;
@@ -176,6 +189,7 @@ static enum dyt_status show_layout(struct arguments *a)
     struct dyti_layout *layout = NULL;
     struct dyti_arch arch;
     char *line = NULL;
+    struct dyti_tell tell = {0}; /* a terminal sees the ranks themselves */
     enum dyt_status st = dyti_layout_spec_read(a->spec, &spec);
 
     st = st != DYT_OK ? st : dyti_find_arch(a->model, &arch);
@@ -191,7 +205,13 @@ static enum dyt_status show_layout(struct arguments *a)
     st = st != DYT_OK ? st : dyti_layout_spec_text(&spec.desc, &line);
     if (st == DYT_OK) {
         a->show.spec = line;
+        if (layout->desc.world_size >= TOLD_FROM &&
+            isatty(STDOUT_FILENO) != 1) {
+            dyti_tell_start(&tell, "layout");
+            dyti_tell_stage(&tell, "laying out");
+        }
         st = print(a, layout);
+        dyti_tell_stop(&tell);
     }
     free(line);
     dyti_layout_destroy(layout);

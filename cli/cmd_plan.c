@@ -97,7 +97,7 @@ static const struct argp argp = {
     "that any plan needs, and what other strategies would take.\v"
     "SPEC is dialect:key=value,… with the dialects native, hf, megatron, "
     "zero12, zero3, fsdp2, vllm and the keys tp pp dp cp ep etp vpp zero "
-    "order experts hosts ranks …; or a TOML file with [layout].\n\n"
+    "order experts ranks …; or a TOML file with [layout].\n\n"
     "Examples:\n"
     "  dynatrain plan --from megatron:tp=4,pp=8,dp=4,ep=16,etp=1,zero=1 "
     "--to vllm:tp=8,dp=16 --model configs/models/qwen3-235b-a22b "

@@ -4,6 +4,7 @@
 
 #include "cli/exit.h"
 #include "cli/find_arch.h"
+#include "cli/tell.h"
 #include "explain/price.h"
 #include "format/cluster_file.h"
 #include "format/layout_spec.h"
@@ -13,7 +14,8 @@
 #include <string.h>
 
 #define RANKS_PER_HOST  8u
-#define LAZY_FROM_RANKS 512u /* views of so many ranks are not built */
+#define LAZY_FROM_RANKS 512u   /* views of so many ranks are not built */
+#define MOST_RANKS      16384u /* every pair of them may have something to say */
 
 /* Everything that has to be given back. */
 struct work {
@@ -108,7 +110,19 @@ static enum dyt_status prepare(struct work *w, const struct dyti_plan_specs *p)
     if (st != DYT_OK) {
         return st;
     }
+    if (w->from.host != NULL || w->to.host != NULL) {
+        return DYTI_FAIL(DYT_ERR_CONFIG,
+                         "%s says hosts: a plan takes hosts from --cluster "
+                         "FILE; leave the key out",
+                         w->from.host != NULL ? "--from" : "--to");
+    }
     world = join_worlds(w);
+    if (world > MOST_RANKS) {
+        return DYTI_FAIL(DYT_ERR_CONFIG,
+                         "%u ranks: a plan prices at most %u; `dynatrain "
+                         "layout` shows layouts of more",
+                         world, MOST_RANKS);
+    }
     if (p->cluster == NULL) {
         st = assume_cluster(w, world);
     } else {
@@ -126,7 +140,8 @@ static enum dyt_status prepare(struct work *w, const struct dyti_plan_specs *p)
                         : dyti_layout_build(w->model, &w->to.desc, &w->dst);
 }
 
-static enum dyt_status price(struct work *w, const struct dyti_plan_specs *p)
+static enum dyt_status price(struct work *w, const struct dyti_plan_specs *p,
+                             struct dyti_tell *tell)
 {
     const struct dyti_price_params params = {.src = w->src,
                                              .dst = w->dst,
@@ -134,7 +149,9 @@ static enum dyt_status price(struct work *w, const struct dyti_plan_specs *p)
                                              .dst_slot = DYTI_ARENA_ROLLOUT,
                                              .cluster = &w->cluster,
                                              .pinned = p->pinned ||
-                                                       w->to.ranks != NULL};
+                                                       w->to.ranks != NULL,
+                                             .stage = dyti_tell_stage,
+                                             .stage_self = tell};
 
     return dyti_price_build(&params, &w->price);
 }
@@ -181,9 +198,13 @@ static enum dyt_status print_json(const struct work *w,
 enum dyt_status dyti_plan_specs(const struct dyti_plan_specs *params, FILE *out)
 {
     struct work w = {0};
-    enum dyt_status st = dyti_exit_given(prepare(&w, params));
+    struct dyti_tell tell;
+    enum dyt_status st;
 
-    st = st != DYT_OK ? st : dyti_exit_given(price(&w, params));
+    dyti_tell_start(&tell, "plan");
+    st = dyti_exit_given(prepare(&w, params));
+    st = st != DYT_OK ? st : dyti_exit_given(price(&w, params, &tell));
+    dyti_tell_stop(&tell);
     if (st == DYT_OK) {
         st = params->json ? print_json(&w, params, out)
                           : dyti_price_text(w.price, out);

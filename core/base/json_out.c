@@ -2,6 +2,7 @@
 
 #include "base/array.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -270,6 +271,17 @@ void dyti_json_bool(struct dyti_json *json, const char *key, bool value)
 void dyti_json_null(struct dyti_json *json, const char *key)
 {
     dyti_json_raw(json, key, "null");
+}
+
+enum dyt_status dyti_json_drain(struct dyti_json *json, FILE *out)
+{
+    if (json->status == DYT_OK &&
+        fwrite(json->text, 1, json->bytes, out) != json->bytes) {
+        json->status =
+            DYTI_FAIL(DYT_ERR_IO, "writing JSON: %s", strerror(errno));
+    }
+    json->bytes = 0;
+    return json->status;
 }
 
 enum dyt_status dyti_json_finish(struct dyti_json *json, const char **out_text,

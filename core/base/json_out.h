@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #define DYTI_JSON_DEPTH 32u
 
@@ -58,6 +59,11 @@ void dyti_json_bool(struct dyti_json *json, const char *key, bool value);
 void dyti_json_null(struct dyti_json *json, const char *key);
 /* A value that is JSON already, taken as it is. */
 void dyti_json_raw(struct dyti_json *json, const char *key, const char *value);
+
+/* Writes what there is so far and empties the buffer; what follows goes on
+ * where it stopped.
+ * DYT_ERR_IO  out cannot be written */
+enum dyt_status dyti_json_drain(struct dyti_json *json, FILE *out);
 
 /* The text, borrowed until the next call; with a newline at its end.
  * DYT_ERR_NOMEM

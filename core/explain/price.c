@@ -7,6 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void begin(const struct dyti_price *p, const char *what)
+{
+    if (p->params.stage != NULL) {
+        p->params.stage(p->params.stage_self, what);
+    }
+}
+
 /* ---- memory -------------------------------------------------------------- */
 
 static enum dyt_status held_bytes(const struct dyti_layout *layout,
@@ -116,8 +123,10 @@ static enum dyt_status price_strategy(struct dyti_price *p,
                                       .memory_buckets =
                                           first ? MEMORY_BUCKETS : 0,
                                       .gantt = first};
-    enum dyt_status st = ops->order(&order, &pieces);
+    enum dyt_status st;
 
+    begin(p, ops->name);
+    st = ops->order(&order, &pieces);
     row->name = ops->name;
     if (st != DYT_OK) {
         DYTI_NOTE("ordering by %s", ops->name);
@@ -203,9 +212,11 @@ enum dyt_status dyti_price_build(const struct dyti_price_params *params,
     st = inputs_of(p, &inputs);
     if (st == DYT_OK && !params->pinned &&
         params->dst->desc.dialect != DYTI_DIALECT_LIST) {
+        begin(p, "placing ranks");
         st = place(p, &inputs, &options);
         st = st != DYT_OK ? st : inputs_of(p, &inputs);
     }
+    begin(p, "who sends whom");
     st = st != DYT_OK ? st : dyti_traffic_build(&inputs, &options, &p->traffic);
     st = st != DYT_OK ? st : fill_memory(p);
     st = st != DYT_OK ? st : price_strategies(p);

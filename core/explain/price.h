@@ -27,6 +27,9 @@ struct dyti_price_params {
     /* The destination's ranks are as the user wants them; otherwise they are
      * placed so that most stays where it is. */
     bool pinned;
+    /* Called with what is begun, of static life.  NULL: nobody asks. */
+    void (*stage)(void *self, const char *what);
+    void *stage_self;
 };
 
 struct dyti_price_row {

@@ -180,5 +180,5 @@ enum dyt_status dyti_explain_tensor_svg(const struct dyti_layout *layout,
     }
     fprintf(out, "</svg>\n");
     free(d.held);
-    return dyti_words_done(out, "a drawing");
+    return dyti_words_done(out, "the drawing");
 }

@@ -178,8 +178,11 @@ enum dyt_status dyti_explain_views(const struct dyti_layout *layout,
         }
         print_rank(layout, show, &view, r, out);
         dyti_view_fini(&view);
+        if (ferror(out) != 0) {
+            break; /* a million ranks need not be tried in vain */
+        }
     }
-    return dyti_words_done(out, "a layout");
+    return dyti_words_done(out, "the layout");
 }
 
 /* ---- JSON ---------------------------------------------------------------- */
@@ -325,6 +328,10 @@ enum dyt_status dyti_explain_views_json(const struct dyti_layout *layout,
         }
         rank_json(layout, show, &view, r, j);
         dyti_view_fini(&view);
+        st = show->drain == NULL ? DYT_OK : dyti_json_drain(j, show->drain);
+        if (st != DYT_OK) {
+            return st;
+        }
     }
     dyti_json_end(j);
     dyti_json_end(j);

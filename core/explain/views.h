@@ -18,6 +18,8 @@ struct dyti_views_show {
     uint32_t tensor;  /* UINT32_MAX: any */
     int32_t kind;     /* -1: any */
     const char *spec; /* the layout on one line, as it was understood */
+    FILE *drain; /* JSON: ranks that are done go there, so that memory is that
+                    of one rank; NULL: all stays in the writer */
 };
 
 /* One line a rank; with a rank or a tensor chosen, every buffer and shard. */

@@ -128,8 +128,7 @@ void dyti_words_range_json(struct dyti_json *json, const char *key, int64_t lo,
 enum dyt_status dyti_words_done(FILE *out, const char *what)
 {
     if (ferror(out) != 0 || fflush(out) != 0) {
-        return DYTI_FAIL(DYT_ERR_IO, "writing the %s: %s", what,
-                         strerror(errno));
+        return DYTI_FAIL(DYT_ERR_IO, "writing %s: %s", what, strerror(errno));
     }
     return DYT_OK;
 }

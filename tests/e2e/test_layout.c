@@ -108,11 +108,14 @@ static void the_page_names_every_member(void **state)
 static void what_is_wrong_is_named(void **state)
 {
     static const struct {
-        const char *arg[6], *part;
+        const char *arg[7], *part;
     } row[] = {
         {{"vlm", "-m", "tiny"}, "did you mean \"vllm\"?"},
         {{"vllm:tp=3", "-m", "tiny"}, "nearest degree that works is tp"},
         {{"vllm:tp=2", "-m", "nowhere"}, "nowhere"},
+        {{"native:dp=1048576", "-m", "tiny", "-t", "model.norm.weight", "-s",
+          "/dev/null"},
+         "too many for a drawing"},
         {{"vllm:tp=2", "-m", "tiny", "-r", "2"}, "ranks 0 to 1"},
         {{"vllm:tp=2", "-m", "tiny", "-t", "x"}, "no tensor x"},
         {{"vllm:tp=2", "-m", "tiny", "-k", "weights"}, "no kind"},
@@ -125,7 +128,7 @@ static void what_is_wrong_is_named(void **state)
     for (size_t i = 0; i < DYT_TEST_COUNT(row); i++) {
         const char *const *a = row[i].arg;
         struct dyt_run run =
-            dyt_run("layout", a[0], a[1], a[2], a[3], a[4], a[5], NULL);
+            dyt_run("layout", a[0], a[1], a[2], a[3], a[4], a[5], a[6], NULL);
 
         assert_exit(2, run);
         assert_says(row[i].part, run);

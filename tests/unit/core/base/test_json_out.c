@@ -269,6 +269,43 @@ static void what_json_has_not_is_null(void **state)
     dyti_json_release(&j);
 }
 
+/* What is drained and what is left make the same text as all at once. */
+static void drained_text_goes_on(void **state)
+{
+    char *drained = NULL;
+    const char *text = NULL;
+    size_t size = 0, bytes = 0;
+    FILE *out = open_memstream(&drained, &size);
+    struct dyti_json j;
+
+    (void)state;
+    assert_non_null(out);
+    dyti_json_init(&j, 0);
+    dyti_json_begin_array(&j, NULL);
+    for (uint64_t i = 0; i < 3; i++) {
+        dyti_json_u64(&j, NULL, i);
+        assert_int_equal(DYT_OK, dyti_json_drain(&j, out));
+        assert_int_equal(0, j.bytes);
+    }
+    dyti_json_end(&j);
+    assert_int_equal(DYT_OK, dyti_json_finish(&j, &text, &bytes));
+    assert_string_equal("]\n", text);
+    assert_int_equal(0, fclose(out));
+    assert_string_equal("[0, 1, 2", drained);
+    free(drained);
+    dyti_json_release(&j);
+
+    out = fopen("/dev/full", "w");
+    assert_non_null(out);
+    (void)setvbuf(out, NULL, _IONBF, 0);
+    dyti_json_init(&j, 0);
+    dyti_json_u64(&j, NULL, 7);
+    assert_int_equal(DYT_ERR_IO, dyti_json_drain(&j, out));
+    assert_int_equal(DYT_ERR_IO, dyti_json_finish(&j, &text, &bytes));
+    (void)fclose(out);
+    dyti_json_release(&j);
+}
+
 static void every_allocation_may_fail(void **state)
 {
     long fail_at = 0;
@@ -302,6 +339,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(any_bytes_make_valid_json),
     cmocka_unit_test(numbers_read_back_bit_for_bit),
     cmocka_unit_test(what_json_has_not_is_null),
+    cmocka_unit_test(drained_text_goes_on),
     cmocka_unit_test(every_allocation_may_fail),
 };
 DYT_TEST_MAIN(tests)
