@@ -113,10 +113,9 @@ static void every_wrong_setting_is_one_line(void **state)
 /* The smallest cap that is named is the smallest: a run meets it. */
 static void a_cap_is_met_or_refused(void **state)
 {
-    static const char *const layout[] = {"phase.rollout.layout.tp=4",
-                                         "phase.train.layout.dtype=bf16",
-                                         "phase.rollout.residency.optimizer="
-                                         "move"};
+    static const char *const layout[] = {
+        "phase.rollout.layout.tp=4", "phase.train.layout.dtype=bf16",
+        "phase.rollout.residency.optimizer=move"};
     struct dyt_job job = dyt_job_new("tiny");
 
     (void)state;
