@@ -441,6 +441,29 @@ static void count_bytes(struct dyti_conversion *c)
     }
 }
 
+/* What can be refused before anything is written. */
+static enum dyt_status check_form(const struct dyti_convert_desc *d)
+{
+    char path[DYTI_PATH_BYTES];
+    enum dyt_status st = dyti_path_join(path, d->from, DYTI_CHECKPOINT_STATE);
+
+    if (st != DYT_OK) {
+        return st;
+    }
+    if (d->form == DYTI_CONVERT_CHECKPOINT && access(path, F_OK) != 0) {
+        return DYTI_FAIL(DYT_ERR_CONFIG,
+                         "%s has no %s: only what was a checkpoint becomes one",
+                         d->from, DYTI_CHECKPOINT_STATE);
+    }
+    if (d->form == DYTI_CONVERT_SHARDS && d->spec != NULL &&
+        d->spec->desc.world_size > DYTI_CONVERT_MOST_RANKS) {
+        return DYTI_FAIL(DYT_ERR_CONFIG,
+                         "%u ranks: a directory has the files of at most %u",
+                         d->spec->desc.world_size, DYTI_CONVERT_MOST_RANKS);
+    }
+    return DYT_OK;
+}
+
 static enum dyt_status prepare(struct dyti_conversion *c)
 {
     enum dyt_status st;
@@ -453,6 +476,7 @@ static enum dyt_status prepare(struct dyti_conversion *c)
                          DYTI_CONVERT_LEAST_MEMORY >> 20);
     }
     st = dyti_model_source_open(c->desc->from, &c->source);
+    st = st != DYT_OK ? st : check_form(c->desc);
     st = st != DYT_OK ? st : choose_layout(c);
     st = st != DYT_OK ? st : list_files(c);
     if (st == DYT_OK) {

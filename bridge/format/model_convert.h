@@ -13,6 +13,7 @@
 #include "format/model_source.h"
 
 #define DYTI_CONVERT_LEAST_MEMORY (4u << 20) /* bytes: the smallest cap */
+#define DYTI_CONVERT_MOST_RANKS   16384u     /* a file each */
 
 enum dyti_convert_form {
     DYTI_CONVERT_SHARDS,

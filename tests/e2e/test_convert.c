@@ -311,15 +311,18 @@ static void what_is_wrong_is_named(void **state)
         {{"--to", "vlm:tp=2"}, "did you mean \"vllm\"?"},
         {{"--to", "vllm:tp=3"}, "nearest degree that works"},
         {{"--memory-cap", "1MiB"}, "the smallest that works is 4 MiB"},
+        {{"--to", "checkpoint"}, "only what was a checkpoint"},
+        {{"--to", "native:dp=20000"}, "at most 16384"},
         {{"--memory-cap", "much"}, "a size like 512MiB"},
     };
     const char *dir = dyt_test_dir();
-    char model[400], to[400];
+    char model[400], to[400], partial[400];
     struct dyt_run run;
 
     (void)state;
     join(model, dir, "hf");
     join(to, dir, "to");
+    join(partial, dir, "to.partial");
     make_model(model, "tiny");
     for (size_t i = 0; i < DYT_TEST_COUNT(row); i++) {
         const char *const *a = row[i].arg;
@@ -329,6 +332,7 @@ static void what_is_wrong_is_named(void **state)
         assert_says(row[i].part, run);
         dyt_run_fini(&run);
         assert_false(there(to));
+        assert_false(there(partial));
     }
     run = dyt_run("convert", model, NULL);
     assert_exit(2, run);
