@@ -137,7 +137,8 @@ static struct dyti_layout *as_list(const struct any *a,
 
     desc.dialect = DYTI_DIALECT_LIST;
     assert_ok(dyti_layout_from_views(a->model, &desc, view, &list));
-    layout->view = NULL; /* taken over */
+    layout->view = NULL; /* what lay in it is taken over */
+    free(view);
     dyti_layout_destroy(layout);
     return list;
 }
