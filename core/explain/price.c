@@ -16,50 +16,44 @@ static void begin(const struct dyti_price *p, const char *what)
 
 /* ---- memory -------------------------------------------------------------- */
 
-static enum dyt_status held_bytes(const struct dyti_layout *layout,
-                                  uint32_t rank, uint32_t kinds, uint64_t *out)
+/* Add what every rank's regions of one kind take; `each` is scratch. */
+static enum dyt_status add_kind(struct dyti_price *p, enum dyti_kind kind,
+                                bool moved, uint64_t *each)
 {
-    uint64_t sum = 0;
+    uint32_t world = p->traffic->world_size;
+    enum dyt_status st =
+        dyti_layout_all_region_bytes(p->params.src, kind, each);
 
-    for (int kind = 0; kind < DYTI_KIND_COUNT; kind++) {
-        uint64_t bytes = 0;
-        enum dyt_status st;
-
-        if ((kinds >> kind & 1u) == 0) {
-            continue;
-        }
-        st = dyti_layout_region_bytes(layout, rank, (enum dyti_kind)kind,
-                                      &bytes);
-        if (st != DYT_OK) {
-            return st;
-        }
-        sum += bytes;
+    for (uint32_t r = 0; r < world && st == DYT_OK; r++) {
+        p->memory[r].src_bytes += each[r];
     }
-    *out = sum;
-    return DYT_OK;
+    st = st != DYT_OK ? st : dyti_layout_all_region_bytes(p->dst, kind, each);
+    for (uint32_t r = 0; r < world && st == DYT_OK; r++) {
+        p->memory[r].dst_bytes += each[r];
+        p->memory[r].moved_bytes += moved ? each[r] : 0;
+    }
+    return st;
 }
 
 static enum dyt_status fill_memory(struct dyti_price *p)
 {
     const struct dyti_plan_inputs *in = &p->traffic->inputs;
     uint32_t world = p->traffic->world_size, wanted = 0;
+    uint64_t *each = calloc(world, sizeof(*each));
     enum dyt_status st = DYT_OK;
 
     p->memory = calloc(world, sizeof(*p->memory));
-    if (p->memory == NULL) {
-        return DYTI_FAIL(DYT_ERR_NOMEM, "memory of %u ranks", world);
+    if (p->memory == NULL || each == NULL) {
+        st = DYTI_FAIL(DYT_ERR_NOMEM, "memory of %u ranks", world);
     }
     for (uint32_t w = 0; w < in->want_count; w++) {
         wanted |= 1u << in->want[w].kind;
     }
-    for (uint32_t r = 0; r < world && st == DYT_OK; r++) {
-        struct dyti_price_memory *m = &p->memory[r];
-
-        st = held_bytes(p->params.src, r, UINT32_MAX, &m->src_bytes);
-        st = st != DYT_OK ? st
-                          : held_bytes(p->dst, r, UINT32_MAX, &m->dst_bytes);
-        st = st != DYT_OK ? st : held_bytes(p->dst, r, wanted, &m->moved_bytes);
+    for (int kind = 0; kind < DYTI_KIND_COUNT && st == DYT_OK; kind++) {
+        st =
+            add_kind(p, (enum dyti_kind)kind, (wanted >> kind & 1u) != 0, each);
     }
+    free(each);
     return st;
 }
 

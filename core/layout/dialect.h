@@ -22,6 +22,10 @@ struct dyti_shard_sink {
 struct dyti_dialect_ops {
     const char *name; /* "native", "megatron", … */
 
+    /* Members that dyti_layout_alike() calls equal have regions of one size in
+     * every kind but DYTI_EXTRA. */
+    bool even_regions;
+
     /* What this dialect refuses beyond what all refuse, by name and with the
      * nearest value that works.  DYT_ERR_LAYOUT, DYT_ERR_UNSUPPORTED. */
     enum dyt_status (*check)(const struct dyti_layout *layout);

@@ -88,7 +88,7 @@ static enum dyt_status emit(const struct dyti_layout *layout,
                                  out_region_bytes);
     }
     dyti_locals_init(&list, layout, part, sink->buffer != NULL);
-    dyti_hf_list(&list);
+    dyti_hf_list(&list, sink->once);
     st = list.status;
     for (size_t i = 0; i < list.count && st == DYT_OK; i++) {
         if ((list.local[i].kinds >> kind & 1u) != 0) {
@@ -105,6 +105,9 @@ static enum dyt_status emit(const struct dyti_layout *layout,
 const struct dyti_dialect_ops dyti_dialect_fsdp2 = {
     .name = "fsdp2",
     .check = check,
+    .even_regions = true,
     .representative = representative,
+    .alike = dyti_hf_alike,
+    .first_alike = dyti_hf_first_alike,
     .emit = emit,
 };

@@ -6,6 +6,7 @@
  * tensors, cut over tp as dtensor does, and shard them further. */
 #include "layout/local.h"
 
+#include "layout/index.h"
 #include "layout/native.h"
 
 /* ---- the list ------------------------------------------------------------ */
@@ -31,9 +32,11 @@ static bool holds_expert(const struct dyti_layout *layout,
     return false;
 }
 
-static bool is_here(const struct dyti_layout *layout,
-                    const struct dyti_part *part, const struct dyti_tensor *t)
+bool dyti_hf_is_here(const struct dyti_layout *layout,
+                     const struct dyti_part *part, uint32_t index)
 {
+    const struct dyti_tensor *t = &layout->model->tensor[index];
+
     if (t->slot == DYTI_SLOT_EXTRA) {
         return false;
     }
@@ -61,20 +64,40 @@ static void segment_share(const struct dyti_part *part,
     *out_hi = s->lo + hi;
 }
 
-static void list_tensor(struct dyti_locals *list, uint32_t index)
+/* Elements of the cut axis that are the part's. */
+static int64_t axis_share(const struct dyti_part *part,
+                          const struct dyti_tensor *t)
+{
+    int64_t sum = 0, lo, hi;
+
+    for (uint32_t s = 0; s < t->segment_count; s++) {
+        segment_share(part, &t->segment[s], &lo, &hi);
+        sum += hi - lo;
+    }
+    return sum;
+}
+
+uint64_t dyti_hf_elements(const struct dyti_part *part,
+                          const struct dyti_tensor *t)
+{
+    uint64_t elements = (uint64_t)axis_share(part, t);
+
+    for (uint32_t d = 0; d < t->ndim; d++) {
+        elements *= d == t->cut_axis ? 1u : (uint64_t)t->shape[d];
+    }
+    return elements;
+}
+
+void dyti_hf_list_tensor(struct dyti_locals *list, uint32_t index)
 {
     const struct dyti_tensor *t = &list->layout->model->tensor[index];
     struct dyti_put put = {.tensor = index, .axis = t->cut_axis};
-    int64_t shape[DYT_MAX_DIMS], lo, hi;
+    int64_t shape[DYT_MAX_DIMS];
 
     for (uint32_t d = 0; d < t->ndim; d++) {
         shape[d] = t->shape[d];
     }
-    shape[t->cut_axis] = 0;
-    for (uint32_t s = 0; s < t->segment_count; s++) {
-        segment_share(list->part, &t->segment[s], &lo, &hi);
-        shape[t->cut_axis] += hi - lo;
-    }
+    shape[t->cut_axis] = axis_share(list->part, t);
     dyti_locals_begin(list, index, t->ndim, shape, "%s", t->name);
     for (uint32_t s = 0; s < t->segment_count; s++) {
         segment_share(list->part, &t->segment[s], &put.lo, &put.hi);
@@ -83,15 +106,56 @@ static void list_tensor(struct dyti_locals *list, uint32_t index)
     }
 }
 
-void dyti_hf_list(struct dyti_locals *list)
+static void list_tensors(struct dyti_locals *list, uint32_t first, uint32_t end)
 {
-    const struct dyti_model *model = list->layout->model;
-
-    for (uint32_t i = 0; i < model->tensor_count; i++) {
-        if (is_here(list->layout, list->part, &model->tensor[i])) {
-            list_tensor(list, i);
+    for (uint32_t i = first; i < end; i++) {
+        if (dyti_hf_is_here(list->layout, list->part, i)) {
+            dyti_hf_list_tensor(list, i);
         }
     }
+}
+
+void dyti_hf_list(struct dyti_locals *list, bool once)
+{
+    const struct dyti_layout *layout = list->layout;
+
+    if (!once) {
+        list_tensors(list, 0, layout->model->tensor_count);
+        return;
+    }
+    for (uint32_t run = 0; run < layout->index->run_count; run++) {
+        const struct dyti_layout_run *r = &layout->index->run[run];
+
+        if (dyti_layout_run_before(layout, run) == UINT32_MAX) {
+            list_tensors(list, r->first, r->end);
+        }
+    }
+}
+
+void dyti_hf_first_alike(const struct dyti_layout *layout, enum dyti_kind kind,
+                         uint32_t *out_first)
+{
+    const struct dyti_layout_index *index = layout->index;
+
+    for (uint32_t t = 0; t < layout->model->tensor_count; t++) {
+        out_first[t] = t;
+    }
+    for (uint32_t run = 0; kind != DYTI_EXTRA && run < index->run_count;
+         run++) {
+        const struct dyti_layout_run *r = &index->run[run];
+        uint32_t like = dyti_layout_run_before(layout, run);
+
+        for (uint32_t t = r->first; like != UINT32_MAX && t < r->end; t++) {
+            out_first[t] = out_first[index->run[like].first + t - r->first];
+        }
+    }
+}
+
+bool dyti_hf_alike(const struct dyti_layout *layout, enum dyti_kind a,
+                   enum dyti_kind b)
+{
+    (void)layout;
+    return a != DYTI_EXTRA && b != DYTI_EXTRA;
 }
 
 void dyti_hf_group(const struct dyti_part *part, const struct dyti_local *local,
@@ -194,7 +258,7 @@ static enum dyt_status emit(const struct dyti_layout *layout,
                                  out_region_bytes);
     }
     dyti_locals_init(&list, layout, part, sink->buffer != NULL);
-    dyti_hf_list(&list);
+    dyti_hf_list(&list, sink->once);
     st = list.status;
     for (uint32_t width = 8; width > 0 && st == DYT_OK; width /= 2) {
         for (size_t i = 0; i < list.count && st == DYT_OK; i++) {
@@ -217,6 +281,9 @@ static enum dyt_status emit(const struct dyti_layout *layout,
 const struct dyti_dialect_ops dyti_dialect_hf = {
     .name = "hf",
     .check = check,
+    .even_regions = true,
     .representative = representative,
+    .alike = dyti_hf_alike,
+    .first_alike = dyti_hf_first_alike,
     .emit = emit,
 };

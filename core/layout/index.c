@@ -273,6 +273,20 @@ enum dyt_status dyti_layout_index_build(struct dyti_layout *layout)
                            &index->cut[1].owner_first, &index->cut[1].range);
 }
 
+uint32_t dyti_layout_run_before(const struct dyti_layout *layout, uint32_t run)
+{
+    const struct dyti_layout_run *r = layout->index->run;
+
+    for (uint32_t i = run; r[run].layer >= 0 && i-- > 0;) {
+        if (r[i].layer >= 0 && r[i].class == r[run].class &&
+            dyti_layout_stage_of(layout, r[i].layer) ==
+                dyti_layout_stage_of(layout, r[run].layer)) {
+            return i;
+        }
+    }
+    return UINT32_MAX;
+}
+
 void dyti_layout_index_destroy(struct dyti_layout_index *index)
 {
     if (index == NULL) {

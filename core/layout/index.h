@@ -49,6 +49,9 @@ struct dyti_layout_index {
 enum dyt_status dyti_layout_index_build(struct dyti_layout *layout);
 void dyti_layout_index_destroy(struct dyti_layout_index *index);
 
+/* An equal layer before this one on the same stage; UINT32_MAX: none. */
+uint32_t dyti_layout_run_before(const struct dyti_layout *layout, uint32_t run);
+
 /* Whether a parameter lies in a flat buffer: it has all kinds and no dtype of
  * its own.  Others lie aside and no ZeRO cut touches them. */
 bool dyti_tensor_is_flat(const struct dyti_tensor *tensor);

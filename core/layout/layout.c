@@ -310,3 +310,31 @@ enum dyt_status dyti_layout_region_bytes(const struct dyti_layout *layout,
     dyti_layout_part(layout, layout->index->member_of[rank], &part);
     return ops->emit(layout, &part, kind, &nothing, out_bytes);
 }
+
+enum dyt_status dyti_layout_all_region_bytes(const struct dyti_layout *layout,
+                                             enum dyti_kind kind,
+                                             uint64_t *bytes)
+{
+    const struct dyti_dialect_ops *ops = dyti_dialect_ops(layout->desc.dialect);
+    bool even = ops != NULL && ops->even_regions && kind != DYTI_EXTRA;
+    enum dyt_status st = DYT_OK;
+
+    memset(bytes, 0, layout->desc.world_size * sizeof(*bytes));
+    if (!even) {
+        for (uint32_t r = 0; r < layout->desc.world_size && st == DYT_OK; r++) {
+            st = dyti_layout_region_bytes(layout, r, kind, &bytes[r]);
+        }
+        return st;
+    }
+    for (uint32_t m = 0; m < layout->member_count && st == DYT_OK; m++) {
+        uint32_t like = dyti_layout_alike(layout, m);
+        uint32_t rank = layout->desc.ranks[m];
+
+        if (like < m) {
+            bytes[rank] = bytes[layout->desc.ranks[like]];
+        } else {
+            st = dyti_layout_region_bytes(layout, rank, kind, &bytes[rank]);
+        }
+    }
+    return st;
+}

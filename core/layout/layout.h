@@ -211,6 +211,10 @@ void dyti_view_fini(struct dyti_view *view); /* a zeroed one is fine */
 enum dyt_status dyti_layout_region_bytes(const struct dyti_layout *layout,
                                          uint32_t rank, enum dyti_kind kind,
                                          uint64_t *out_bytes);
+/* The same of every rank, bytes[world_size]; replicas are measured once. */
+enum dyt_status dyti_layout_all_region_bytes(const struct dyti_layout *layout,
+                                             enum dyti_kind kind,
+                                             uint64_t *bytes);
 
 /* Whether a kind lies in this layout: the phase holds it and the model has it.
  */

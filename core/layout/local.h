@@ -166,8 +166,21 @@ bool dyti_local_has_own_extras(const struct dyti_layout *layout);
 /* ---- Hugging Face tensors, for all dialects that keep them (hf.c) -------- */
 
 /* Every tensor of the part under its own name, cut over tp (experts: etp) as
- * dtensor would.  */
-void dyti_hf_list(struct dyti_locals *list);
+ * dtensor would; once: without those that dyti_hf_first_alike() names others
+ * for. */
+void dyti_hf_list(struct dyti_locals *list, bool once);
+/* One of them, its elements, and whether it is the part's. */
+void dyti_hf_list_tensor(struct dyti_locals *list, uint32_t index);
+uint64_t dyti_hf_elements(const struct dyti_part *part,
+                          const struct dyti_tensor *t);
+bool dyti_hf_is_here(const struct dyti_layout *layout,
+                     const struct dyti_part *part, uint32_t index);
+/* For dialect tables: where each tensor is cut by itself, equal layers of a
+ * stage are held alike, and so are all kinds. */
+void dyti_hf_first_alike(const struct dyti_layout *layout, enum dyti_kind kind,
+                         uint32_t *out_first);
+bool dyti_hf_alike(const struct dyti_layout *layout, enum dyti_kind a,
+                   enum dyti_kind b);
 /* tp and etp must divide heads and may cut all else. */
 enum dyt_status dyti_hf_check_tp(const struct dyti_layout *layout,
                                  const char *dialect);

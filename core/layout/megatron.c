@@ -359,6 +359,7 @@ static bool alike(const struct dyti_layout *layout, enum dyti_kind a,
 const struct dyti_dialect_ops dyti_dialect_megatron = {
     .name = "megatron",
     .check = check,
+    .even_regions = true,
     .representative = representative,
     .alike = alike,
     .emit = emit,

@@ -152,21 +152,6 @@ static enum dyt_status emit_rest(const struct emission *e, uint64_t *end)
     return DYT_OK;
 }
 
-/* An equal layer before this one on the same stage; UINT32_MAX: none. */
-static uint32_t run_before(const struct dyti_layout *layout, uint32_t run)
-{
-    const struct dyti_layout_run *r = layout->index->run;
-
-    for (uint32_t i = run; r[run].layer >= 0 && i-- > 0;) {
-        if (r[i].layer >= 0 && r[i].class == r[run].class &&
-            dyti_layout_stage_of(layout, r[i].layer) ==
-                dyti_layout_stage_of(layout, r[run].layer)) {
-            return i;
-        }
-    }
-    return UINT32_MAX;
-}
-
 /* Equal layers are held alike unless ZeRO cuts the buffer that they lie in. */
 static void first_alike(const struct dyti_layout *layout, enum dyti_kind kind,
                         uint32_t *out_first)
@@ -180,7 +165,7 @@ static void first_alike(const struct dyti_layout *layout, enum dyti_kind kind,
         return;
     }
     for (uint32_t run = 0; run < index->run_count; run++) {
-        uint32_t like = run_before(layout, run);
+        uint32_t like = dyti_layout_run_before(layout, run);
         uint32_t first = index->run[run].first;
 
         for (uint32_t t = first; like != UINT32_MAX && t < index->run[run].end;
@@ -214,7 +199,7 @@ static enum dyt_status emit_parameters(struct emission *e,
 
         memcpy(begin, at, sizeof(begin));
         if (dyti_native_skip_run(&sizes, run, at) &&
-            !(once && run_before(e->layout, run) != UINT32_MAX) &&
+            !(once && dyti_layout_run_before(e->layout, run) != UINT32_MAX) &&
             (dyti_keeping_meets(&e->keep, DYTI_DENSE, begin[0], at[0]) ||
              dyti_keeping_meets(&e->keep, DYTI_EXPERTS, begin[1], at[1]))) {
             st = emit_run(e, run, begin);

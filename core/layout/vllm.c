@@ -464,6 +464,7 @@ static enum dyt_status emit(const struct dyti_layout *layout,
 const struct dyti_dialect_ops dyti_dialect_vllm = {
     .name = "vllm",
     .check = check,
+    .even_regions = true,
     .representative = representative,
     .emit = emit,
 };

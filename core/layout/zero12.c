@@ -8,12 +8,31 @@
 #include "layout/local.h"
 
 #include "base/checked.h"
+#include "layout/index.h"
+
+#include <stdlib.h>
+
+/* Flat tensors by (routed experts or not, type of the parameters). */
+#define GROUPS (2u * DYTI_DTYPE_COUNT)
 
 /* One flat tensor. */
 struct group {
-    bool expert;
-    enum dyti_dtype dtype; /* of its parameters */
-    uint32_t number;       /* in the buffers' names */
+    uint64_t total;      /* elements, padding not included */
+    uint64_t element;    /* bytes of what is placed */
+    uint64_t lo, hi;     /* elements of it that the part holds */
+    uint64_t offset, at; /* of lo in the region; elements walked so far */
+    uint32_t number;     /* in the buffers' names */
+};
+
+/* All of one part and kind.  Equal layers have equal sums, so that a walk looks
+ * only at tensors of runs in which it places something. */
+struct flat {
+    struct dyti_locals *list; /* what is being placed */
+    struct dyti_placer placer;
+    bool cut, once;
+    uint64_t (*sum)[GROUPS]; /* [class_count] elements of one run */
+    bool *summed;            /* [class_count] */
+    struct group group[GROUPS];
 };
 
 static enum dyt_status check(const struct dyti_layout *layout)
@@ -50,44 +69,66 @@ static uint32_t representative(const struct dyti_layout *layout,
                                          : is_cut(layout, kind));
 }
 
-static enum dyti_dtype param_dtype(const struct dyti_layout *layout,
-                                   const struct dyti_local *l)
+static bool is_trained(const struct dyti_tensor *t)
 {
-    return l->fixed_dtype ? l->dtype : layout->desc.dtype[DYTI_PARAM];
+    return (t->kinds >> DYTI_MASTER & 1u) != 0;
 }
 
-static bool in_group(const struct dyti_placer *p, const struct group *g,
-                     const struct dyti_local *l)
+/* The group of a trained tensor that the part has; GROUPS: it is not that. */
+static uint32_t group_of(const struct flat *f, uint32_t index)
 {
-    return dyti_local_is_trained(l) && l->expert == g->expert &&
-           param_dtype(p->list->layout, l) == g->dtype &&
-           (l->kinds >> p->kind & 1u) != 0;
+    const struct dyti_layout *layout = f->list->layout;
+    const struct dyti_tensor *t = &layout->model->tensor[index];
+    enum dyti_dtype dtype =
+        t->fixed_dtype ? t->dtype : layout->desc.dtype[DYTI_PARAM];
+
+    return is_trained(t) && (t->kinds >> f->placer.kind & 1u) != 0 &&
+                   dyti_hf_is_here(layout, f->list->part, index)
+               ? (t->expert >= 0 ? DYTI_DTYPE_COUNT : 0u) + (uint32_t)dtype
+               : GROUPS;
 }
 
-/* Whole tensors, which lie in the flat tensor one behind the other. */
-static enum dyt_status place_full(const struct dyti_placer *p,
-                                  const struct group *g, uint64_t offset,
-                                  uint64_t element)
+/* Elements of a run in each group; NULL: its layer is on another stage. */
+static const uint64_t *sum_of(const struct flat *f,
+                              const struct dyti_layout_run *run)
 {
-    for (size_t i = 0; i < p->list->count; i++) {
-        const struct dyti_local *l = &p->list->local[i];
+    const struct dyti_layout *layout = f->list->layout;
+    uint64_t *sum = f->sum[run->class];
 
-        if (in_group(p, g, l)) {
-            enum dyt_status st = dyti_place_whole(p, l, offset);
+    if (run->layer >= 0 &&
+        !dyti_layout_holds_layer(layout, f->list->part, run->layer)) {
+        return NULL;
+    }
+    for (uint32_t i = run->first; !f->summed[run->class] && i < run->end; i++) {
+        uint32_t g = group_of(f, i);
 
-            if (st != DYT_OK) {
-                return st;
-            }
-            offset += l->elements * element;
+        if (g < GROUPS) {
+            sum[g] +=
+                dyti_hf_elements(f->list->part, &layout->model->tensor[i]);
         }
     }
-    return DYT_OK;
+    f->summed[run->class] = true;
+    return sum;
 }
 
-/* Elements [lo, hi) of the flat tensor, one buffer at `offset`. */
-static enum dyt_status place_cut(const struct dyti_placer *p,
-                                 const struct group *g, uint64_t lo,
-                                 uint64_t hi, uint64_t offset, uint64_t element)
+/* ---- where the flat tensors lie ------------------------------------------ */
+
+static void count_elements(struct flat *f)
+{
+    const struct dyti_layout_index *index = f->list->layout->index;
+
+    for (uint32_t r = 0; r < index->run_count; r++) {
+        const uint64_t *sum = sum_of(f, &index->run[r]);
+
+        for (uint32_t g = 0; sum != NULL && g < GROUPS; g++) {
+            f->group[g].total += sum[g];
+        }
+    }
+}
+
+/* What the part holds of one, from *offset on. */
+static enum dyt_status begin_group(struct flat *f, uint32_t index,
+                                   uint32_t *number, uint64_t *offset)
 {
     static const char *const name[DYTI_KIND_COUNT] = {
         [DYTI_GRAD] = "averaged_gradients",
@@ -95,64 +136,149 @@ static enum dyt_status place_cut(const struct dyti_placer *p,
         [DYTI_EXP_AVG] = "state.exp_avg",
         [DYTI_EXP_AVG_SQ] = "state.exp_avg_sq",
     };
-    uint64_t at = 0;
-    enum dyt_status st =
-        dyti_place_flat_buffer(p, p->list->layout->desc.dtype[p->kind], hi - lo,
-                               offset, "%s.%u", name[p->kind], g->number);
+    const struct dyti_layout_desc *d = &f->list->layout->desc;
+    const struct dyti_local like = {.expert = index >= DYTI_DTYPE_COUNT};
+    enum dyti_kind kind = f->placer.kind;
+    enum dyti_dtype dtype = kind == DYTI_PARAM
+                                ? (enum dyti_dtype)(index % DYTI_DTYPE_COUNT)
+                                : d->dtype[kind];
+    struct group *g = &f->group[index];
+    enum dyt_status st = DYT_OK;
+    uint64_t align;
+    uint32_t size, rank;
 
-    for (size_t i = 0; i < p->list->count && st == DYT_OK; i++) {
-        const struct dyti_local *l = &p->list->local[i];
-        uint64_t end = at + l->elements;
+    if (g->total == 0) {
+        return DYT_OK;
+    }
+    dyti_hf_group(f->list->part, &like, &size, &rank);
+    align = 2u * (uint64_t)size;
+    g->hi = (g->total + align - 1) / align * align;
+    g->element = dyti_dtype_bytes(dtype);
+    g->offset = dyti_align_up(*offset, DYTI_REGION_ALIGN * g->element);
+    g->number = (*number)++;
+    if (f->cut) {
+        uint64_t each = g->hi / size;
 
-        if (!in_group(p, g, l)) {
-            continue;
-        }
-        if (at < hi && end > lo) {
-            uint64_t first = at > lo ? at : lo, stop = end < hi ? end : hi;
+        g->lo = rank * each;
+        g->hi = g->lo + each;
+        st = dyti_place_flat_buffer(&f->placer, dtype, each, g->offset, "%s.%u",
+                                    name[kind], g->number);
+    }
+    *offset = g->offset + (g->hi - g->lo) * g->element;
+    return st;
+}
 
-            st = dyti_place_range(p, l, first - at, stop - at,
-                                  offset + (first - lo) * element);
-        }
-        at = end;
+static enum dyt_status begin_groups(struct flat *f, uint64_t *offset)
+{
+    enum dyt_status st = DYT_OK;
+    uint32_t number = 0;
+
+    count_elements(f);
+    for (uint32_t g = 0; g < GROUPS && st == DYT_OK; g++) {
+        st = begin_group(f, g, &number, offset);
     }
     return st;
 }
 
-static enum dyt_status place_group(const struct dyti_placer *p,
-                                   const struct group *g, uint64_t *offset,
-                                   bool *out_any)
+/* ---- what lies in them --------------------------------------------------- */
+
+/* A tensor at element g->at of its flat tensor. */
+static enum dyt_status place_tensor(struct flat *f, struct group *g,
+                                    uint32_t index)
 {
-    const struct dyti_part *part = p->list->part;
-    uint64_t element = 1, total = 0, align, start;
-    uint32_t size = 1, rank = 0;
-    enum dyt_status st;
+    struct dyti_locals *list = f->list;
+    uint64_t at = g->at, end, first, stop;
+    const struct dyti_local *l;
 
-    for (size_t i = 0; i < p->list->count; i++) {
-        const struct dyti_local *l = &p->list->local[i];
-
-        if (in_group(p, g, l)) {
-            total += l->elements;
-            element = dyti_dtype_bytes(dyti_local_dtype(p, l));
-            dyti_hf_group(part, l, &size, &rank);
-            *out_any = true;
-        }
-    }
-    if (total == 0) {
+    end =
+        at + dyti_hf_elements(list->part, &list->layout->model->tensor[index]);
+    first = at > g->lo ? at : g->lo;
+    stop = end < g->hi ? end : g->hi;
+    g->at = end;
+    if (first >= stop) {
         return DYT_OK;
     }
-    align = 2u * (uint64_t)size;
-    total = (total + align - 1) / align * align;
-    start = dyti_align_up(*offset, DYTI_REGION_ALIGN * element);
-    if (is_cut(p->list->layout, p->kind)) {
-        uint64_t each = total / size;
-
-        st = place_cut(p, g, rank * each, (rank + 1u) * each, start, element);
-        total = each;
-    } else {
-        st = place_full(p, g, start, element);
+    list->count = list->piece_count = 0;
+    dyti_hf_list_tensor(list, index);
+    if (list->status != DYT_OK) {
+        return list->status;
     }
-    *offset = start + total * element;
+    l = &list->local[0];
+    return f->cut
+               ? dyti_place_range(&f->placer, l, first - at, stop - at,
+                                  g->offset + (first - g->lo) * g->element)
+               : dyti_place_whole(&f->placer, l, g->offset + at * g->element);
+}
+
+/* Whether something of a run lies in what the part holds. */
+static bool is_met(const struct flat *f, const uint64_t sum[GROUPS])
+{
+    for (uint32_t i = 0; i < GROUPS; i++) {
+        const struct group *g = &f->group[i];
+
+        if (sum[i] > 0 && g->at < g->hi && g->at + sum[i] > g->lo) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static enum dyt_status place_run(struct flat *f,
+                                 const struct dyti_layout_run *run)
+{
+    enum dyt_status st = DYT_OK;
+
+    for (uint32_t i = run->first; i < run->end && st == DYT_OK; i++) {
+        uint32_t g = group_of(f, i);
+
+        if (g < GROUPS) {
+            st = place_tensor(f, &f->group[g], i);
+        }
+    }
     return st;
+}
+
+static enum dyt_status place_runs(struct flat *f)
+{
+    const struct dyti_layout_index *index = f->list->layout->index;
+    enum dyt_status st = DYT_OK;
+
+    for (uint32_t r = 0; r < index->run_count && st == DYT_OK; r++) {
+        const uint64_t *sum = sum_of(f, &index->run[r]);
+
+        if (sum == NULL) {
+            continue;
+        }
+        if (is_met(f, sum) &&
+            !(f->once &&
+              dyti_layout_run_before(f->list->layout, r) != UINT32_MAX)) {
+            st = place_run(f, &index->run[r]);
+            continue;
+        }
+        for (uint32_t g = 0; g < GROUPS; g++) {
+            f->group[g].at += sum[g];
+        }
+    }
+    return st;
+}
+
+/* Tensors that are not trained lie whole behind all groups. */
+static enum dyt_status place_fixed(struct flat *f, uint64_t *offset)
+{
+    const struct dyti_layout *layout = f->list->layout;
+
+    f->list->count = f->list->piece_count = 0;
+    for (uint32_t i = 0; i < layout->index->aside_count; i++) {
+        uint32_t t = layout->index->aside[i];
+
+        if (!is_trained(&layout->model->tensor[t]) &&
+            dyti_hf_is_here(layout, f->list->part, t)) {
+            dyti_hf_list_tensor(f->list, t);
+        }
+    }
+    return f->list->status != DYT_OK
+               ? f->list->status
+               : dyti_place_apart(&f->placer, dyti_local_is_fixed, offset);
 }
 
 static enum dyt_status emit(const struct dyti_layout *layout,
@@ -161,40 +287,56 @@ static enum dyt_status emit(const struct dyti_layout *layout,
                             uint64_t *out_region_bytes)
 {
     struct dyti_locals list;
-    struct dyti_placer placer = {&list, kind, sink};
-    struct group g = {.number = 0};
-    enum dyt_status st;
+    struct flat f = {.list = &list,
+                     .placer = {&list, kind, sink},
+                     .cut = is_cut(layout, kind)};
     uint64_t offset = 0;
+    enum dyt_status st;
 
     if (kind == DYTI_EXTRA) {
         return dyti_local_extras(layout, part, &dyti_dialect_zero12, sink,
                                  out_region_bytes);
     }
     dyti_locals_init(&list, layout, part, sink->buffer != NULL);
-    dyti_hf_list(&list);
-    st = list.status;
-    for (int expert = 0; expert < 2; expert++) {
-        for (int dtype = 0; dtype < DYTI_DTYPE_COUNT; dtype++) {
-            bool any = false;
-
-            g.expert = expert == 1;
-            g.dtype = (enum dyti_dtype)dtype;
-            st = st != DYT_OK ? st : place_group(&placer, &g, &offset, &any);
-            g.number += any;
-        }
-    }
-    st = st != DYT_OK ? st
-                      : dyti_place_apart(&placer, dyti_local_is_fixed, &offset);
+    f.once = sink->once && !f.cut;
+    f.sum = calloc(layout->index->class_count + 1u, sizeof(*f.sum));
+    f.summed = calloc(layout->index->class_count + 1u, sizeof(*f.summed));
+    st = f.sum != NULL && f.summed != NULL
+             ? begin_groups(&f, &offset)
+             : DYTI_FAIL(DYT_ERR_NOMEM, "the groups of zero12");
+    st = st != DYT_OK ? st : place_runs(&f);
+    st = st != DYT_OK ? st : place_fixed(&f, &offset);
     if (st == DYT_OK) {
         *out_region_bytes = offset;
     }
+    free(f.sum);
+    free(f.summed);
     dyti_locals_fini(&list);
     return st;
+}
+
+static bool alike(const struct dyti_layout *layout, enum dyti_kind a,
+                  enum dyti_kind b)
+{
+    return dyti_hf_alike(layout, a, b) &&
+           is_cut(layout, a) == is_cut(layout, b);
+}
+
+/* Equal layers are held alike unless the flat tensor that they lie in is cut.
+ */
+static void first_alike(const struct dyti_layout *layout, enum dyti_kind kind,
+                        uint32_t *out_first)
+{
+    dyti_hf_first_alike(layout, is_cut(layout, kind) ? DYTI_EXTRA : kind,
+                        out_first);
 }
 
 const struct dyti_dialect_ops dyti_dialect_zero12 = {
     .name = "zero12",
     .check = check,
+    .even_regions = true,
     .representative = representative,
+    .alike = alike,
+    .first_alike = first_alike,
     .emit = emit,
 };

@@ -99,7 +99,7 @@ static enum dyt_status emit(const struct dyti_layout *layout,
                                  out_region_bytes);
     }
     dyti_locals_init(&list, layout, part, sink->buffer != NULL);
-    dyti_hf_list(&list);
+    dyti_hf_list(&list, sink->once);
     st = list.status;
     st = st != DYT_OK ? st : place_parts(&placer, &offset);
     if (st == DYT_OK && flat_name[kind] != NULL) {
@@ -121,6 +121,9 @@ static enum dyt_status emit(const struct dyti_layout *layout,
 const struct dyti_dialect_ops dyti_dialect_zero3 = {
     .name = "zero3",
     .check = check,
+    .even_regions = true,
     .representative = representative,
+    .alike = dyti_hf_alike,
+    .first_alike = dyti_hf_first_alike,
     .emit = emit,
 };

@@ -6,6 +6,7 @@
 #include "arch_cases.h"
 #include "dyt_test.h"
 
+#include "layout/index.h"
 #include "layout/layout.h"
 #include "layout/local.h"
 
@@ -225,6 +226,8 @@ struct dyt_hand {
     struct dyti_model model;
     struct dyti_layout layout;
     struct dyti_part part;
+    struct dyti_layout_run run;
+    struct dyti_layout_index index;
 };
 
 /* Tensors called A, B, C, …, each of rows[i] rows and, where columns > 0, of so
@@ -256,7 +259,11 @@ static inline void dyt_hand_init(struct dyt_hand *h, const int64_t *rows,
                                    .parameter_count = count,
                                    .kinds = (1u << DYTI_EXTRA) - 1u,
                                    .layer_first = h->layer_first};
+    h->run = (struct dyti_layout_run){.end = count, .layer = -1};
+    h->index = (struct dyti_layout_index){
+        .run = &h->run, .run_count = 1, .class_count = 1};
     h->layout = (struct dyti_layout){.model = &h->model,
+                                     .index = &h->index,
                                      .desc = {.world_size = size,
                                               .tp = 1,
                                               .pp = 1,
