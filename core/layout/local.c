@@ -79,7 +79,7 @@ void dyti_locals_put(struct dyti_locals *list, const struct dyti_put *put)
     memset(p, 0, sizeof(*p));
     p->tensor = put->tensor;
     p->box.ndim = t->ndim;
-    for (uint32_t d = 0; d < t->ndim; d++) {
+    for (uint32_t d = 0; d < t->ndim && d < DYT_MAX_DIMS; d++) {
         p->box.hi[d] = t->shape[d];
         p->axis[d] = (uint8_t)(first + (put->transposed ? t->ndim - 1 - d : d));
     }

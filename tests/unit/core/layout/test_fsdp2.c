@@ -1,5 +1,8 @@
-/* FSDP2: chunks of dimension 0, uneven and empty, padded to the first. */
+/* FSDP2: chunks of dimension 0, uneven and empty, padded to the first; and what
+ * PyTorch itself does (tests/data/fsdp2.json). */
 #include "dialect_world.h"
+
+#include <jansson.h>
 
 /* Rule: ceil(n / ranks) rows each, later ranks fewer or none; storage has the
  * rows of chunk 0. */
@@ -115,11 +118,111 @@ static void what_fsdp2_has_not_is_refused(void **state)
     dyti_model_destroy(m);
 }
 
+/* ---- against PyTorch ----------------------------------------------------- */
+
+static int64_t number(const json_t *of, const char *key)
+{
+    const json_t *value = json_object_get(of, key);
+
+    assert_true(json_is_integer(value));
+    return json_integer_value(value);
+}
+
+/* One range of a rank's box: "rows" or "columns". */
+static void range_of(const json_t *test, size_t rank, const char *key,
+                     int64_t out_range[2])
+{
+    const json_t *held = json_array_get(json_object_get(test, "held"), rank);
+    const json_t *range = json_object_get(held, key);
+
+    assert_int_equal(2, json_array_size(range));
+    out_range[0] = json_integer_value(json_array_get(range, 0));
+    out_range[1] = json_integer_value(json_array_get(range, 1));
+}
+
+struct one_box {
+    struct dyti_shard shard;
+    size_t count;
+};
+
+static enum dyt_status keep_box(void *self, const struct dyti_shard *shard)
+{
+    struct one_box *one = self;
+
+    one->shard = *shard;
+    one->count++;
+    return DYT_OK;
+}
+
+/* A tensor that TP cuts along `tp_dim` (-1: not), on rank dp * tp + tp_rank. */
+static void is_held_as_in(const json_t *test, uint32_t rank)
+{
+    const int64_t rows = number(test, "rows");
+    const int64_t columns = number(test, "columns");
+    const int64_t tp = number(test, "tp"), dim = number(test, "tp_dim");
+    const int64_t width = dim == 1 ? columns / tp : columns;
+    struct one_box one = {.count = 0};
+    const struct dyti_shard_sink sink = {.self = &one, .shard = keep_box};
+    struct dyt_hand h;
+    int64_t row[2], column[2];
+    uint64_t bytes;
+
+    dyt_hand_init(&h, &rows, 1, columns, DYTI_DIALECT_FSDP2, 3,
+                  (uint32_t)number(test, "dp"), rank / (uint32_t)tp);
+    h.layout.desc.tp = h.part.tp_size = (uint32_t)tp;
+    h.part.tp_rank = rank % (uint32_t)tp;
+    if (dim >= 0) {
+        h.tensor[0].cut_axis = (uint32_t)dim;
+        h.tensor[0].segment[0] = (struct dyti_segment){
+            0, dim == 1 ? columns : rows, DYTI_CUT_VOCAB, 1};
+    }
+    range_of(test, rank, "rows", row);
+    range_of(test, rank, "columns", column);
+    assert_ok(
+        dyti_dialect_fsdp2.emit(&h.layout, &h.part, DYTI_PARAM, &sink, &bytes));
+    assert_int_equal(bytes, number(test, "padded_rows") * width * 4);
+    assert_int_equal(one.count, row[0] < row[1] ? 1 : 0);
+    if (one.count > 0) {
+        assert_int_equal(one.shard.box.lo[0], row[0]);
+        assert_int_equal(one.shard.box.hi[0], row[1]);
+        assert_int_equal(one.shard.box.lo[1], column[0]);
+        assert_int_equal(one.shard.box.hi[1], column[1]);
+        assert_int_equal(one.shard.offset, 0);
+    }
+}
+
+static void each_rank_holds_what_pytorch_gives_it(void **state)
+{
+    json_error_t error;
+    json_t *all = json_load_file("tests/data/fsdp2.json", 0, &error);
+    const json_t *cases = json_object_get(all, "cases"), *test;
+    size_t i, uneven = 0, strided = 0;
+
+    (void)state;
+    if (all == NULL) {
+        fail_msg("tests/data/fsdp2.json:%d: %s", error.line, error.text);
+    }
+    json_array_foreach(cases, i, test)
+    {
+        size_t ranks = json_array_size(json_object_get(test, "held"));
+
+        assert_int_equal(ranks, number(test, "tp") * number(test, "dp"));
+        for (uint32_t r = 0; r < ranks; r++) {
+            is_held_as_in(test, r);
+        }
+        uneven += number(test, "rows") % number(test, "dp") != 0;
+        strided += number(test, "tp_dim") == 0;
+    }
+    assert_true(json_array_size(cases) >= 80 && uneven >= 30 && strided >= 5);
+    json_decref(all);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(rows_are_chunked),
     cmocka_unit_test(tp_on_the_same_dimension_comes_first),
     cmocka_unit_test(the_last_row_of_a_tied_embedding_has_an_owner),
     cmocka_unit_test(what_fsdp2_has_not_is_refused),
+    cmocka_unit_test(each_rank_holds_what_pytorch_gives_it),
 };
 
 DYT_TEST_MAIN(tests)
