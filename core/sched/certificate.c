@@ -124,7 +124,7 @@ enum dyt_status dyti_busiest_of_flows(const struct dyti_cluster *cluster,
                                       size_t flow_count,
                                       struct dyti_busiest *out_busiest)
 {
-    struct loads l;
+    struct loads l = {0};
     enum dyt_status st = loads_init(cluster, &l);
 
     if (st == DYT_OK) {
@@ -143,7 +143,7 @@ enum dyt_status dyti_busiest_of_pieces(const struct dyti_cluster *cluster,
                                        size_t count,
                                        struct dyti_busiest *out_busiest)
 {
-    struct loads l;
+    struct loads l = {0};
     enum dyt_status st = loads_init(cluster, &l);
 
     if (st == DYT_OK) {
