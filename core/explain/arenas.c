@@ -123,7 +123,7 @@ enum dyt_status dyti_explain_arenas_mode(
         }
         print_rank(layout, &map, r, out);
     }
-    return dyti_words_done(out, "memory map");
+    return dyti_words_done(out, "the memory map");
 }
 
 static void region_json(

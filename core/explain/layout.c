@@ -147,7 +147,7 @@ enum dyt_status dyti_explain_layout(const struct dyti_layout *layout,
         }
         dyti_view_fini(&own);
     }
-    return st != DYT_OK ? st : dyti_words_done(out, "layout");
+    return st != DYT_OK ? st : dyti_words_done(out, "the layout");
 }
 
 /* ---- JSON --------------------------------------------------------------- */

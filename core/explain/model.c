@@ -49,7 +49,7 @@ enum dyt_status dyti_explain_model(const struct dyti_model *model, FILE *out)
             print_tensor(model, &model->tensor[i], out);
         }
     }
-    return dyti_words_done(out, "model");
+    return dyti_words_done(out, "the model");
 }
 
 static void tensor_json(const struct dyti_tensor *t, struct dyti_json *json)

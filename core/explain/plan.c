@@ -147,7 +147,7 @@ enum dyt_status dyti_explain_plan(const struct dyti_plan *plan, bool transfers,
     }
     st = traffic == NULL ? DYT_OK : dyti_explain_traffic(traffic, out);
     dyti_traffic_destroy(traffic);
-    return st != DYT_OK ? st : dyti_words_done(out, "plan");
+    return st != DYT_OK ? st : dyti_words_done(out, "the plan");
 }
 
 /* ---- JSON --------------------------------------------------------------- */

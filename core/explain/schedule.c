@@ -78,7 +78,7 @@ enum dyt_status dyti_explain_schedule(const struct dyti_schedule *schedule,
     if (steps) {
         print_steps(s, out);
     }
-    return dyti_words_done(out, "schedule");
+    return dyti_words_done(out, "the schedule");
 }
 
 static void step_json(const struct dyti_schedule *s, uint32_t index,

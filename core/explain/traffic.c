@@ -76,7 +76,7 @@ enum dyt_status dyti_explain_traffic(const struct dyti_traffic *traffic,
     print_sums(traffic, out);
     print_gain(traffic, out);
     print_bounds(traffic, out);
-    return dyti_words_done(out, "traffic");
+    return dyti_words_done(out, "the traffic");
 }
 
 /* ---- JSON --------------------------------------------------------------- */
