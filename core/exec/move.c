@@ -1,5 +1,10 @@
 /* What goes by messages: streams resolved to addresses, slots of staging, and
- * the messages in flight.  Nothing here blocks but dyti_messages_wait(). */
+ * the messages in flight.  Nothing here blocks but dyti_messages_wait().
+ *
+ * Where the mover takes messages through, a MOVE packs from the source into the
+ * group's memory, or unpacks from there, part by part: PACK and UNPACK have
+ * nothing left to do, and a slot is used for its head, and for what only passes
+ * this rank.  The schedule, its waits and the messages are the same. */
 #include "exec/pack.h"
 #include "exec/switch_internal.h"
 
@@ -11,6 +16,16 @@ struct flight {
     dyti_ticket ticket;
 };
 
+/* The payload of the one message that uses a slot now. */
+struct payload {
+    struct dyti_p2p_through through;
+    const struct dyti_kernels *kernels;
+    const struct dyti_stream_boxes *stream;
+    struct dyti_stream_cursor cursor;
+    uint64_t lo, next; /* bytes of the stream: of the message; the cursor's */
+    bool is_send;
+};
+
 struct dyti_messages {
     const struct dyti_mover_ops *mover;
     void *mover_self;
@@ -20,6 +35,10 @@ struct dyti_messages {
     bool *ready;    /* [step_count] may be posted when its turn comes, owned */
     struct flight flight[DYTI_SLOTS_MAX];
     uint32_t flight_count;
+    /* [step_count] of a MOVE whose payload goes through: its stream; of others
+     * DYTI_NO_STREAM.  NULL: none does.  Owned. */
+    uint32_t *through;
+    struct payload payload[DYTI_SLOTS_MAX]; /* by slot */
 };
 
 /* ---- once ----------------------------------------------------------------
@@ -34,6 +53,7 @@ void dyti_messages_fini(struct dyti_switch *self)
         free(m->stream);
         free(m->link);
         free(m->ready);
+        free(m->through);
         free(m);
         self->messages = NULL;
     }
@@ -63,6 +83,57 @@ static enum dyt_status allocate(struct dyti_switch *self)
     return DYT_OK;
 }
 
+/* The step of a kind that uses a step's slot next. */
+static uint32_t next_of(const struct dyti_schedule *s,
+                        const struct dyti_step *step, enum dyti_step_kind kind)
+{
+    for (uint32_t i = 0; i < step->next_count; i++) {
+        const struct dyti_step *next = &s->step[s->next[step->next_first + i]];
+
+        if (next->kind == kind && next->lo == step->lo &&
+            next->hi == step->hi &&
+            next->staging_offset == step->staging_offset) {
+            return s->next[step->next_first + i];
+        }
+    }
+    return DYTI_NO_STEP;
+}
+
+/* Which messages begin or end here, and so need not lie in their slot. */
+static enum dyt_status find_through(struct dyti_switch *self)
+{
+    const struct dyti_schedule *s = self->schedule;
+    struct dyti_messages *m = self->messages;
+
+    if (m->mover->through == NULL || !m->mover->through(m->mover_self)) {
+        return DYT_OK;
+    }
+    m->through = malloc(((size_t)s->step_count + 1) * sizeof(*m->through));
+    if (m->through == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%u steps of rank %u", s->step_count,
+                         s->rank);
+    }
+    memset(m->through, 0xff, ((size_t)s->step_count + 1) * sizeof(*m->through));
+    for (uint32_t i = 0; i < s->step_count; i++) {
+        const struct dyti_step *step = &s->step[i];
+        uint32_t other;
+
+        if (step->kind == DYTI_STEP_PACK) {
+            other = next_of(s, step, DYTI_STEP_MOVE);
+            if (other != DYTI_NO_STEP) {
+                m->through[other] = step->stream;
+            }
+        } else if (step->kind == DYTI_STEP_MOVE &&
+                   step->side == DYTI_SIDE_PULL) {
+            other = next_of(s, step, DYTI_STEP_UNPACK);
+            if (other != DYTI_NO_STEP) {
+                m->through[i] = s->step[other].stream;
+            }
+        }
+    }
+    return DYT_OK;
+}
+
 enum dyt_status dyti_messages_init(struct dyti_switch *self)
 {
     const struct dyti_schedule *s = self->schedule;
@@ -79,6 +150,7 @@ enum dyt_status dyti_messages_init(struct dyti_switch *self)
                          s->rank);
     }
     st = allocate(self);
+    st = st != DYT_OK ? st : find_through(self);
     for (uint32_t i = 0; i < s->stream_count && st == DYT_OK; i++) {
         const struct dyti_stream *stream = &s->stream[i];
 
@@ -112,6 +184,45 @@ void dyti_messages_begin(struct dyti_switch *self, uint64_t epoch)
     }
 }
 
+static enum dyt_status payload_part(void *arg, uint64_t at, void *dense,
+                                    uint64_t bytes)
+{
+    struct payload *p = arg;
+    enum dyt_status st;
+
+    if (p->lo + at != p->next) { /* the first, or again */
+        dyti_stream_seek(p->stream, p->lo + at, &p->cursor);
+    }
+    st = p->is_send
+             ? dyti_pack(p->kernels, p->stream, &p->cursor, dense, bytes)
+             : dyti_unpack(p->kernels, p->stream, &p->cursor, dense, bytes);
+    p->next = p->lo + at + bytes;
+    return st;
+}
+
+/* NULL: the slot holds it. */
+static const struct dyti_p2p_through *payload_of(struct dyti_switch *self,
+                                                 uint32_t index)
+{
+    struct dyti_messages *m = self->messages;
+    const struct dyti_schedule *s = self->schedule;
+    const struct dyti_step *step = &s->step[index];
+    struct payload *p;
+
+    if (m->through == NULL || m->through[index] == DYTI_NO_STREAM) {
+        return NULL;
+    }
+    p = &m->payload[step->staging_offset /
+                    (s->message_bytes + DYTI_SLOT_HEAD_BYTES)];
+    *p = (struct payload){.through = {payload_part, p},
+                          .kernels = &self->params.kernels,
+                          .stream = &m->stream[m->through[index]],
+                          .lo = step->lo,
+                          .next = UINT64_MAX,
+                          .is_send = step->side == DYTI_SIDE_PUSH};
+    return &p->through;
+}
+
 /* All messages of a link whose turn has come, and that may go. */
 static enum dyt_status post_link(struct dyti_switch *self, uint32_t link)
 {
@@ -128,7 +239,8 @@ static enum dyt_status post_link(struct dyti_switch *self, uint32_t link)
             .peer = is_send ? step->dst_rank : step->src_rank,
             .kind = is_send ? DYTI_MOVE_SEND : DYTI_MOVE_RECV,
             .buf = m->staging + step->staging_offset,
-            .size_bytes = step->hi - step->lo};
+            .size_bytes = step->hi - step->lo,
+            .through = payload_of(self, index)};
         struct flight *flight = &m->flight[m->flight_count];
         enum dyt_status st =
             m->mover->post(m->mover_self, &move, &flight->ticket);
@@ -169,6 +281,9 @@ enum dyt_status dyti_messages_pack(struct dyti_switch *self,
     unsigned char *slot = m->staging + step->staging_offset;
     struct dyti_stream_cursor cursor;
 
+    if (m->through != NULL) {
+        return DYT_OK; /* the MOVE does it */
+    }
     dyti_stream_seek(stream, step->lo, &cursor);
     return step->kind == DYTI_STEP_PACK
                ? dyti_pack(&self->params.kernels, stream, &cursor, slot,

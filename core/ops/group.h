@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 #define DYTI_GROUP_CAP_RANK_ORDER 1u
+#define DYTI_GROUP_CAP_THROUGH    2u /* post() honours dyti_p2p.through */
 
 /* The one abort word that every wait watches, in memory shared by all ranks:
  * 0 = go on, otherwise (rank + 1) << 32 | (uint32_t)-status. */
@@ -53,12 +54,27 @@ struct dyti_group_params {
                             NULL: this host's own loopback; copied */
 };
 
+/* Where the bytes of a message lie, if not in a buffer: the group asks for a
+ * part when it has room for it, or hands out one that has come, in memory that
+ * the members share.  Parts of a message come in order and do not overlap; a
+ * message that is posted twice is asked for twice. */
+struct dyti_p2p_through {
+    /* Bytes [at, at + bytes) of the message: write them to `dense`, or take
+     * them from there.  It may not call the group.  An error ends the poll. */
+    enum dyt_status (*part)(void *arg, uint64_t at, void *dense,
+                            uint64_t bytes);
+    void *arg;
+};
+
 /* One message of an exchange. */
 struct dyti_p2p {
     uint32_t peer; /* member number */
     bool is_send;
     void *buf; /* read only if is_send */
     uint64_t size_bytes;
+    /* Instead of `buf`, for post() of groups with DYTI_GROUP_CAP_THROUGH;
+     * borrowed until the ticket is done. */
+    const struct dyti_p2p_through *through;
 };
 
 /* Messages of one member that may be in flight by post(). */

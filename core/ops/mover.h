@@ -3,7 +3,8 @@
  * Rules for all functions of the table
  *   threads  one mover is used by one thread at a time
  *   memory   no allocation in post and poll
- *   calls up a mover never calls back into the runtime */
+ *   calls up a mover never calls back into the runtime, but for the parts of a
+ *            message that was posted with `through` */
 #ifndef DYTI_OPS_MOVER_H
 #define DYTI_OPS_MOVER_H
 
@@ -47,6 +48,10 @@ struct dyti_move {
     void *buf; /* DYTI_MOVER_HEAD_BYTES before it are written too; borrowed
                   until the ticket completes */
     uint64_t size_bytes;
+    /* SEND, RECV of movers whose through() says so: the bytes come from there
+     * and not from `buf`, whose head alone is used; borrowed until the ticket
+     * completes. */
+    const struct dyti_p2p_through *through;
 };
 
 struct dyti_mover_ops {
@@ -75,6 +80,8 @@ struct dyti_mover_ops {
      *        the group's wait() */
     void (*begin)(void *self, uint64_t epoch);
     enum dyt_status (*wait)(void *self);
+    /* Does post() take a move's `through`?  NULL: no. */
+    bool (*through)(const void *self);
 };
 
 #endif /* DYTI_OPS_MOVER_H */

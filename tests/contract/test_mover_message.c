@@ -144,6 +144,87 @@ static void check_refusals(struct dyt_rank *me,
     close_pair(&pair);
 }
 
+/* ---- through ------------------------------------------------------------ */
+
+#define LONG_BYTES 700001u /* more than a ring holds, and no whole line */
+
+struct tape {
+    uint64_t at;  /* where the next part must begin */
+    bool is_send; /* byte i of it is i * 7 + i / 251 */
+    bool wrong;
+};
+
+static enum dyt_status part_of_tape(void *arg, uint64_t at, void *dense,
+                                    uint64_t bytes)
+{
+    struct tape *tape = arg;
+    unsigned char *byte = dense;
+
+    tape->wrong |= at != tape->at || bytes == 0;
+    tape->at = at + bytes;
+    for (uint64_t i = 0; i < bytes; i++) {
+        unsigned char want = (unsigned char)((at + i) * 7 + (at + i) / 251);
+
+        if (tape->is_send) {
+            byte[i] = want;
+        }
+        tape->wrong |= byte[i] != want;
+    }
+    return DYT_OK;
+}
+
+/* One way each, both at once; of another switch, if asked: then not a byte of
+ * it is handed out. */
+static void through_once(struct dyt_rank *me, struct pair *pair, bool late)
+{
+    struct tape tape[2] = {{.is_send = true}, {.is_send = false}};
+    struct dyti_p2p_through through[2];
+    struct box box[2];
+    dyti_ticket ticket[2] = {0};
+    enum dyt_status st;
+
+    rank_ok(me, begin(pair, 5 + (late ? me->rank : 0)));
+    for (uint32_t i = 0; i < 2; i++) {
+        struct dyti_move move =
+            move_of(&box[i], 1 - me->rank, i == 0, LONG_BYTES);
+
+        memset(&box[i], 0xee, sizeof(box[i]));
+        through[i] = (struct dyti_p2p_through){part_of_tape, &tape[i]};
+        move.through = &through[i];
+        rank_ok(me, dyti_mover_message.post(pair->mover, &move, &ticket[i]));
+    }
+    st = finish(pair, ticket[1]);
+    rank_status(me, late ? DYT_ERR_PEER : DYT_OK, st);
+    rank_ok(me, finish(pair, ticket[0]));
+    rank_true(me, tape[0].at == LONG_BYTES && !tape[0].wrong);
+    rank_true(me, tape[1].at == (late ? 0 : LONG_BYTES) && !tape[1].wrong);
+    rank_true(me, box[0].byte[0] == 0xee && box[1].byte[0] == 0xee);
+    rank_ok(me, pair->ops->barrier(pair->group.self));
+}
+
+static void check_through(struct dyt_rank *me,
+                          const struct group_fixture *fixture)
+{
+    struct tape tape = {.is_send = true};
+    struct dyti_p2p_through through = {part_of_tape, &tape};
+    struct box box;
+    struct dyti_move move = move_of(&box, 1 - me->rank, true, 1);
+    dyti_ticket ticket;
+    struct pair pair;
+
+    move.through = &through;
+    rank_ok(me, open_pair(me, fixture, fixture->ops, &pair));
+    if (dyti_mover_message.through(pair.mover)) {
+        through_once(me, &pair, false);
+        through_once(me, &pair, true);
+        through_once(me, &pair, false);
+    } else {
+        rank_status(me, DYT_ERR_INVALID,
+                    dyti_mover_message.post(pair.mover, &move, &ticket));
+    }
+    close_pair(&pair);
+}
+
 /* ---- what goes wrong on the way ----------------------------------------- */
 
 #define LOST_TICKET UINT64_MAX
@@ -273,6 +354,12 @@ static void refuses_what_it_cannot(void **state)
     each_group(check_refusals);
 }
 
+static void payloads_go_through_without_a_buffer(void **state)
+{
+    (void)state;
+    each_group(check_through);
+}
+
 static void run_wrong(enum wrong wrong)
 {
     faulty.wrong = wrong;
@@ -300,6 +387,7 @@ static void a_message_that_never_comes_names_the_rank(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(carries_the_bytes_and_no_other),
     cmocka_unit_test(refuses_what_it_cannot),
+    cmocka_unit_test(payloads_go_through_without_a_buffer),
     cmocka_unit_test(a_lost_message_is_named),
     cmocka_unit_test(a_doubled_message_is_named),
     cmocka_unit_test(a_message_that_never_comes_names_the_rank),

@@ -255,12 +255,16 @@ static inline void check_exchange(struct dyt_rank *me,
         rank_wrong(me, "%s", dyti_error_text());
     }
     for (uint32_t round = 0; round < 3 && me->wrong[0] == '\0'; round++) {
-        struct dyti_p2p message[] = {
-            {next, true, tiny, 3},       {next, true, big, EXCHANGE_BIG},
-            {next, true, NULL, 0},       {next, true, send_after, 2},
-            {last, false, tiny_got, 3},  {last, false, got, EXCHANGE_BIG},
-            {last, false, NULL, 0},      {last, false, after, 2},
-            {me->rank, true, &three, 1}, {me->rank, false, &own, 1}};
+        struct dyti_p2p message[] = {{next, true, tiny, 3, NULL},
+                                     {next, true, big, EXCHANGE_BIG, NULL},
+                                     {next, true, NULL, 0, NULL},
+                                     {next, true, send_after, 2, NULL},
+                                     {last, false, tiny_got, 3, NULL},
+                                     {last, false, got, EXCHANGE_BIG, NULL},
+                                     {last, false, NULL, 0, NULL},
+                                     {last, false, after, 2, NULL},
+                                     {me->rank, true, &three, 1, NULL},
+                                     {me->rank, false, &own, 1, NULL}};
         size_t count = DYT_TEST_COUNT(message);
 
         if (me->size == 1) {
@@ -344,8 +348,8 @@ static inline void posted_ring(struct dyt_rank *me,
             rank_ok(me, ops->barrier(group));
         }
         if (i < POSTED) {
-            struct dyti_p2p in_one = {last, false, to, posted_bytes(i)};
-            struct dyti_p2p out_one = {next, true, from, posted_bytes(i)};
+            struct dyti_p2p in_one = {last, false, to, posted_bytes(i), NULL};
+            struct dyti_p2p out_one = {next, true, from, posted_bytes(i), NULL};
 
             for (uint64_t b = 0; b < posted_bytes(i); b++) {
                 from[b] = (unsigned char)(i + b + me->rank * 3);
@@ -363,7 +367,7 @@ static inline void posted_cancel(struct dyt_rank *me,
 {
     uint32_t next = (me->rank + 1) % me->size;
     uint32_t last = (me->rank + me->size - 1) % me->size;
-    struct dyti_p2p message = {next, true, out, 100};
+    struct dyti_p2p message = {next, true, out, 100, NULL};
     uint64_t ticket = 0;
 
     rank_ok(me, ops->post(group, &message, &ticket)); /* for nobody */
@@ -373,7 +377,7 @@ static inline void posted_cancel(struct dyt_rank *me,
     memset(out, (int)(40 + me->rank), 10);
     message.size_bytes = 10;
     rank_ok(me, ops->post(group, &message, &ticket));
-    message = (struct dyti_p2p){last, false, in, 10};
+    message = (struct dyti_p2p){last, false, in, 10, NULL};
     rank_ok(me, ops->post(group, &message, &ticket));
     rank_ok(me, poll_until(ops, group, ticket));
     rank_true(me, in[9] == 40 + last);
@@ -409,7 +413,7 @@ static inline void check_posts_end(struct dyt_rank *me,
 {
     const struct dyti_group_ops *ops = fixture->ops;
     unsigned char buf[8];
-    struct dyti_p2p message = {(me->rank + 1) % me->size, false, buf, 8};
+    struct dyti_p2p message = {(me->rank + 1) % me->size, false, buf, 8, NULL};
     void *group = NULL;
     uint64_t ticket = 0;
     char name[32];
@@ -497,7 +501,8 @@ static inline void check_abort(struct dyt_rank *me,
     const struct dyti_group_ops *ops = fixture->ops;
     void *group = NULL;
     float x = 1;
-    struct dyti_p2p message = {(me->rank + 1) % me->size, false, &x, sizeof(x)};
+    struct dyti_p2p message = {(me->rank + 1) % me->size, false, &x, sizeof(x),
+                               NULL};
 
     rank_ok(me, group_open(me, fixture, 0, &group));
     if (me->size > 1) {

@@ -20,25 +20,40 @@ void dyti_shm_ring_bell(struct dyti_shm_group *group, uint32_t peer)
     dyti_shm_wake(&member->bell, &member->asleep);
 }
 
-/* Copy between linear bytes and a ring that wraps. */
-static void ring_write(struct dyti_shm_ring *ring, uint64_t ring_bytes,
-                       uint64_t at, const void *from, uint64_t bytes)
+/* A part of a message that lies in one piece in the ring. */
+static enum dyt_status copy_part(const struct dyti_p2p *message, uint64_t at,
+                                 unsigned char *in_ring, uint64_t bytes)
 {
-    uint64_t start = at % ring_bytes;
-    uint64_t first = min_u64(bytes, ring_bytes - start);
+    unsigned char *buf = message->buf;
 
-    memcpy(ring->data + start, from, first);
-    memcpy(ring->data, (const unsigned char *)from + first, bytes - first);
+    if (bytes == 0) {
+        return DYT_OK;
+    }
+    if (message->through != NULL) {
+        return message->through->part(message->through->arg, at, in_ring,
+                                      bytes);
+    }
+    if (message->is_send) {
+        memcpy(in_ring, buf + at, bytes);
+    } else {
+        memcpy(buf + at, in_ring, bytes);
+    }
+    return DYT_OK;
 }
 
-static void ring_read(const struct dyti_shm_ring *ring, uint64_t ring_bytes,
-                      uint64_t at, void *to, uint64_t bytes)
+/* Bytes [at, at + bytes) of a message, at `place` of a ring that wraps. */
+static enum dyt_status copy_bytes(const struct dyti_shm_group *group,
+                                  struct dyti_shm_ring *ring, uint64_t place,
+                                  const struct dyti_p2p *message, uint64_t at,
+                                  uint64_t bytes)
 {
-    uint64_t start = at % ring_bytes;
-    uint64_t first = min_u64(bytes, ring_bytes - start);
+    uint64_t start = place % group->ring_bytes;
+    uint64_t first = min_u64(bytes, group->ring_bytes - start);
+    enum dyt_status st = copy_part(message, at, ring->data + start, first);
 
-    memcpy(to, ring->data + start, first);
-    memcpy((unsigned char *)to + first, ring->data, bytes - first);
+    return st != DYT_OK
+               ? st
+               : copy_part(message, at + first, ring->data, bytes - first);
 }
 
 /* The next message at or after `from` with this peer and direction. */
@@ -52,53 +67,70 @@ static size_t next_message(const struct dyti_p2p *message, size_t count,
     return from;
 }
 
-bool dyti_shm_send_some(struct dyti_shm_group *group,
-                        const struct dyti_p2p *message, uint64_t *done)
+enum dyt_status dyti_shm_send_some(struct dyti_shm_group *group,
+                                   const struct dyti_p2p *message,
+                                   uint64_t *done, bool *out_moved)
 {
     struct dyti_shm_ring *ring =
         dyti_shm_ring(group, group->rank, message->peer);
     uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
     uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_acquire);
-    uint64_t room = group->ring_bytes - (head - tail), start = head, bytes;
+    uint64_t used = head - tail, start = head, full, bytes;
+    /* what ends a line may be more than a reader has freed of it */
+    uint64_t room = used < group->ring_bytes ? group->ring_bytes - used : 0;
+    enum dyt_status st = DYT_OK;
 
+    *out_moved = false;
     if (*done == 0) {
         if (room < HEADER_BYTES) {
-            return false;
+            return DYT_OK;
         }
-        ring_write(ring, group->ring_bytes, head, &message->size_bytes,
-                   HEADER_BYTES);
+        memcpy(ring->data + head % group->ring_bytes, &message->size_bytes,
+               sizeof(message->size_bytes));
         head += HEADER_BYTES;
         room -= HEADER_BYTES;
         *done = HEADER_BYTES;
     }
-    bytes = min_u64(message->size_bytes + HEADER_BYTES - *done, room);
+    full = message->size_bytes + HEADER_BYTES;
+    bytes = min_u64(full - *done, room);
     if (bytes > 0) {
-        ring_write(ring, group->ring_bytes, head,
-                   (const unsigned char *)message->buf + (*done - HEADER_BYTES),
-                   bytes);
+        st =
+            copy_bytes(group, ring, head, message, *done - HEADER_BYTES, bytes);
+        if (st != DYT_OK) {
+            return st;
+        }
         head += bytes;
         *done += bytes;
         group->traffic.sent_bytes += bytes;
     }
-    if (head == start) {
-        return false;
+    if (head != start) {
+        *out_moved = true;
+        atomic_store_explicit(&ring->head,
+                              *done == full ? dyti_shm_next_line(head) : head,
+                              memory_order_release);
     }
-    atomic_store_explicit(&ring->head, head, memory_order_release);
-    return true;
+    return DYT_OK;
 }
 
-/* As much of the messages to one peer as its ring takes.  true: moved on. */
-static bool send_messages(struct dyti_shm_group *group,
-                          const struct dyti_p2p *message, size_t count,
-                          uint32_t peer)
+/* As much of the messages to one peer as its ring takes. */
+static enum dyt_status send_messages(struct dyti_shm_group *group,
+                                     const struct dyti_p2p *message,
+                                     size_t count, uint32_t peer,
+                                     bool *out_moved)
 {
     struct dyti_shm_cursor *cursor = &group->send[peer];
     bool moved = false;
 
     while (cursor->message < count) {
         const struct dyti_p2p *now = &message[cursor->message];
+        bool some = false;
+        enum dyt_status st =
+            dyti_shm_send_some(group, now, &cursor->offset, &some);
 
-        moved |= dyti_shm_send_some(group, now, &cursor->offset);
+        if (st != DYT_OK) {
+            return st;
+        }
+        moved |= some;
         if (cursor->offset < now->size_bytes + HEADER_BYTES) {
             break;
         }
@@ -109,7 +141,8 @@ static bool send_messages(struct dyti_shm_group *group,
     if (moved) {
         dyti_shm_ring_bell(group, peer);
     }
-    return moved;
+    *out_moved = moved;
+    return DYT_OK;
 }
 
 static enum dyt_status wrong_size(struct dyti_shm_group *group, uint32_t peer,
@@ -141,7 +174,7 @@ enum dyt_status dyti_shm_receive_some(struct dyti_shm_group *group,
         if (have < HEADER_BYTES) {
             return DYT_OK;
         }
-        ring_read(ring, group->ring_bytes, tail, &size, HEADER_BYTES);
+        memcpy(&size, ring->data + tail % group->ring_bytes, sizeof(size));
         if (size != message->size_bytes) {
             return wrong_size(group, message->peer, size, message->size_bytes);
         }
@@ -151,16 +184,23 @@ enum dyt_status dyti_shm_receive_some(struct dyti_shm_group *group,
     }
     bytes = min_u64(message->size_bytes + HEADER_BYTES - *done, have);
     if (bytes > 0) {
-        ring_read(ring, group->ring_bytes, tail,
-                  (unsigned char *)message->buf + (*done - HEADER_BYTES),
-                  bytes);
+        enum dyt_status st =
+            copy_bytes(group, ring, tail, message, *done - HEADER_BYTES, bytes);
+
+        if (st != DYT_OK) {
+            return st;
+        }
         tail += bytes;
         *done += bytes;
         group->traffic.received_bytes += bytes;
     }
     if (tail != start) {
         *out_moved = true;
-        atomic_store_explicit(&ring->tail, tail, memory_order_release);
+        atomic_store_explicit(&ring->tail,
+                              *done == message->size_bytes + HEADER_BYTES
+                                  ? dyti_shm_next_line(tail)
+                                  : tail,
+                              memory_order_release);
     }
     return DYT_OK;
 }
@@ -206,10 +246,16 @@ static enum dyt_status progress(struct dyti_shm_group *group,
     bool moved = false, done = true;
 
     for (uint32_t peer = 0; peer < group->size; peer++) {
-        bool received = false;
+        bool sent = false, received = false;
 
         if (group->send[peer].message < count) {
-            moved |= send_messages(group, message, count, peer);
+            enum dyt_status st =
+                send_messages(group, message, count, peer, &sent);
+
+            if (st != DYT_OK) {
+                return st;
+            }
+            moved |= sent;
             done &= group->send[peer].message >= count;
         }
         if (group->recv[peer].message < count) {

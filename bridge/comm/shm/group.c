@@ -151,7 +151,7 @@ static void group_traffic(void *self, struct dyti_group_traffic *out_traffic)
 const struct dyti_group_ops dyti_group_shm = {
     .struct_size = sizeof(struct dyti_group_ops),
     .name = "shm",
-    .caps = DYTI_GROUP_CAP_RANK_ORDER,
+    .caps = DYTI_GROUP_CAP_RANK_ORDER | DYTI_GROUP_CAP_THROUGH,
     .region_bytes = region_bytes,
     .open = group_open,
     .close = group_close,

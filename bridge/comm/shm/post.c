@@ -59,7 +59,7 @@ static enum dyt_status run_list(struct dyti_shm_group *group,
 
         peer = post->message.peer;
         if (post->message.is_send) {
-            some = dyti_shm_send_some(group, &post->message, &post->done);
+            st = dyti_shm_send_some(group, &post->message, &post->done, &some);
         } else {
             st = dyti_shm_receive_some(group, &post->message, &post->done,
                                        &some);
@@ -235,8 +235,11 @@ void dyti_shm_cancel(void *self)
     memset(posts->send, 0, group->size * sizeof(*posts->send));
     memset(posts->recv, 0, group->size * sizeof(*posts->recv));
     for (uint32_t peer = 0; peer < group->size; peer++) {
-        struct dyti_shm_ring *ring = dyti_shm_ring(group, peer, group->rank);
+        struct dyti_shm_ring *out = dyti_shm_ring(group, group->rank, peer);
+        struct dyti_shm_ring *in = dyti_shm_ring(group, peer, group->rank);
 
-        atomic_store(&ring->tail, atomic_load(&ring->head));
+        /* Whoever of the two is first: both end at the same line. */
+        atomic_store(&out->head, dyti_shm_next_line(atomic_load(&out->head)));
+        atomic_store(&in->tail, dyti_shm_next_line(atomic_load(&in->head)));
     }
 }

@@ -32,7 +32,9 @@ struct dyti_shm_member {
     _Atomic uint32_t asleep;
 };
 
-/* Bytes of one ordered pair, a stream of (size, payload) messages. */
+/* Bytes of one ordered pair, a stream of (size, payload) messages, each of
+ * which begins at a multiple of a line: what is copied straight from or to the
+ * ring is aligned there as it is in its message. */
 struct dyti_shm_ring {
     _Alignas(LINE_BYTES) _Atomic uint64_t head; /* written by the source */
     _Alignas(LINE_BYTES) _Atomic uint64_t tail; /* written by the destination */
@@ -154,15 +156,22 @@ enum dyt_status dyti_shm_all_reduce(void *self, void *buf, uint64_t count,
 
 /* ---- exchange.c --------------------------------------------------------- */
 
-#define DYTI_SHM_HEADER_BYTES sizeof(uint64_t) /* the payload's size */
+#define DYTI_SHM_HEADER_BYTES LINE_BYTES /* begins with the payload's size */
 
 enum dyt_status dyti_shm_exchange(void *self, const struct dyti_p2p *message,
                                   size_t count);
 
+/* Where the next message begins. */
+static inline uint64_t dyti_shm_next_line(uint64_t place)
+{
+    return (place + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
+}
+
 /* As much of one message as the ring takes or has, from *done bytes of header
- * and payload on.  Return whether anything moved. */
-bool dyti_shm_send_some(struct dyti_shm_group *group,
-                        const struct dyti_p2p *message, uint64_t *done);
+ * and payload on.  *out_moved: was that anything? */
+enum dyt_status dyti_shm_send_some(struct dyti_shm_group *group,
+                                   const struct dyti_p2p *message,
+                                   uint64_t *done, bool *out_moved);
 enum dyt_status dyti_shm_receive_some(struct dyti_shm_group *group,
                                       const struct dyti_p2p *message,
                                       uint64_t *done, bool *out_moved);

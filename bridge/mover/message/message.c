@@ -1,6 +1,7 @@
 /* Each message carries a head that says whose it is: the switch, and the number
  * among those of its pair.  What was lost, came twice, or is left over from an
- * earlier switch so has a name, whatever the group does. */
+ * earlier switch so has a name, whatever the group does.  Where the group can,
+ * payloads go through: made and taken in the memory that it shares. */
 #include "mover/message/message.h"
 
 #include <stdlib.h>
@@ -16,14 +17,20 @@ struct head {
 };
 _Static_assert(sizeof(struct head) <= DYTI_MOVER_HEAD_BYTES, "room of a head");
 
+struct message;
+
 struct flight {
     uint64_t group_ticket, number;
-    const struct head *head;
+    struct head *head;
     uint64_t bytes;
+    struct dyti_p2p_through part; /* what the group asks: head and payload */
+    const struct dyti_p2p_through *through; /* the payload, borrowed; or NULL */
+    const struct message *mover;
     uint32_t peer;
     uint32_t life; /* of this place; the ticket holds it */
     uint16_t next; /* of the free ones: index + 1 */
     bool open, is_send;
+    bool foreign; /* its head is not the one that was due */
 };
 
 struct message {
@@ -87,6 +94,13 @@ static enum dyt_status message_open(const struct dyti_mover_params *params,
     return DYT_OK;
 }
 
+static bool message_through(const void *self)
+{
+    const struct message *mover = self;
+
+    return (mover->group.ops->caps & DYTI_GROUP_CAP_THROUGH) != 0;
+}
+
 static enum dyt_status check(const struct message *mover,
                              const struct dyti_move *move)
 {
@@ -97,13 +111,50 @@ static enum dyt_status check(const struct message *mover,
                          mover->rank, move->copy_count);
     }
     if (move->peer >= mover->world_size || move->peer == mover->rank ||
-        move->buf == NULL) {
+        move->buf == NULL ||
+        (move->through != NULL && !message_through(mover))) {
         return DYTI_FAIL(DYT_ERR_INVALID,
                          "rank %u: a message of %llu bytes with rank %u of %u",
                          mover->rank, (unsigned long long)move->size_bytes,
                          move->peer, mover->world_size);
     }
     return DYT_OK;
+}
+
+static bool is_due(const struct message *mover, const struct flight *flight)
+{
+    const struct head *head = flight->head;
+
+    return head->magic == MAGIC && head->from == flight->peer &&
+           head->to == mover->rank && head->bytes == flight->bytes &&
+           head->epoch == mover->epoch && head->number == flight->number;
+}
+
+/* The head from and to its slot, the payload from and to where it belongs; that
+ * of another message nowhere: poll() will name it. */
+static enum dyt_status part_of(void *arg, uint64_t at, void *dense,
+                               uint64_t bytes)
+{
+    struct flight *flight = arg;
+    unsigned char *from = dense;
+
+    if (at < DYTI_MOVER_HEAD_BYTES) {
+        unsigned char *head = (unsigned char *)flight->head + at;
+        uint64_t now = DYTI_MOVER_HEAD_BYTES - at;
+
+        now = now < bytes ? now : bytes;
+        memcpy(flight->is_send ? from : head, flight->is_send ? head : from,
+               now);
+        at += now;
+        from += now;
+        bytes -= now;
+        flight->foreign = !flight->is_send && at == DYTI_MOVER_HEAD_BYTES &&
+                          !is_due(flight->mover, flight);
+    }
+    return bytes == 0 || flight->foreign
+               ? DYT_OK
+               : flight->through->part(flight->through->arg,
+                                       at - DYTI_MOVER_HEAD_BYTES, from, bytes);
 }
 
 static enum dyt_status message_post(void *self, const struct dyti_move *move,
@@ -134,7 +185,16 @@ static enum dyt_status message_post(void *self, const struct dyti_move *move,
                               flight->number, move->size_bytes,
                               mover->rank,    move->peer};
     }
+    flight->head = head;
+    flight->bytes = move->size_bytes;
+    flight->peer = move->peer;
+    flight->is_send = is_send;
+    flight->foreign = false;
+    flight->mover = mover;
+    flight->through = move->through;
+    flight->part = (struct dyti_p2p_through){part_of, flight};
     p2p.buf = head;
+    p2p.through = move->through == NULL ? NULL : &flight->part;
     p2p.size_bytes = move->size_bytes + DYTI_MOVER_HEAD_BYTES;
     st = mover->group.ops->post(mover->group.self, &p2p, &flight->group_ticket);
     if (st != DYT_OK) {
@@ -142,10 +202,6 @@ static enum dyt_status message_post(void *self, const struct dyti_move *move,
     }
     mover->unused = flight->next;
     (is_send ? mover->sent : mover->received)[move->peer]++;
-    flight->head = head;
-    flight->bytes = move->size_bytes;
-    flight->peer = move->peer;
-    flight->is_send = is_send;
     flight->open = true;
     flight->life++;
     *out_ticket = (uint64_t)flight->life << 32 | place;
@@ -251,4 +307,5 @@ const struct dyti_mover_ops dyti_mover_message = {
     .cancel = message_cancel,
     .begin = message_begin,
     .wait = message_wait,
+    .through = message_through,
 };
