@@ -200,11 +200,6 @@ void dyti_trainer_destroy(struct dyti_trainer *trainer)
     free(trainer);
 }
 
-const float *dyti_trainer_advantages(const struct dyti_trainer *trainer)
-{
-    return trainer->advantage;
-}
-
 const float *dyti_trainer_token_values(const struct dyti_trainer *trainer,
                                        uint32_t sample,
                                        enum dyti_trainer_logprob which)

@@ -205,9 +205,6 @@ enum dyt_status dyti_trainer_step(struct dyti_trainer *trainer,
 
 /* ---- what a step knew, until the next one ------------------------------- */
 
-/* Of the last batch, by sample number: [sample_count], 0 for those left out. */
-const float *dyti_trainer_advantages(const struct dyti_trainer *trainer);
-
 enum dyti_trainer_logprob {
     DYTI_LOGPROB_OLD,     /* before the first update */
     DYTI_LOGPROB_CURRENT, /* of the last pass over the sample */

@@ -485,13 +485,6 @@ const struct dyti_shards_manifest *dyti_model_source_manifest(
     return source->sharded ? &source->manifest : NULL;
 }
 
-const char *dyti_model_source_form(const struct dyti_model_source *source)
-{
-    return source->sharded      ? "a sharded directory"
-           : source->checkpoint ? "a checkpoint"
-                                : "a Hugging Face directory";
-}
-
 enum dyti_dtype dyti_model_source_dtype(const struct dyti_model_source *s,
                                         enum dyti_kind kind, uint32_t tensor)
 {

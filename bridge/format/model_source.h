@@ -28,8 +28,6 @@ uint32_t dyti_model_source_kinds(const struct dyti_model_source *source);
 /* NULL: no sharded directory. */
 const struct dyti_shards_manifest *dyti_model_source_manifest(
     const struct dyti_model_source *source);
-/* "a Hugging Face directory", …: for people. Static. */
-const char *dyti_model_source_form(const struct dyti_model_source *source);
 
 /* Type in which a tensor's kind is stored. */
 enum dyti_dtype dyti_model_source_dtype(const struct dyti_model_source *source,

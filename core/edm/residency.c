@@ -9,14 +9,6 @@
 /* Work memory has no kind: a bit behind those of the slots. */
 #define WORK_BIT (UINT64_C(1) << (DYTI_ARENA_SLOT_COUNT * 8u))
 
-const char *dyti_tag_name(enum dyti_tag tag)
-{
-    static const char *const name[DYTI_TAG_COUNT] = {"weights", "kv_cache",
-                                                     "optimizer", "grad"};
-
-    return (unsigned)tag < DYTI_TAG_COUNT ? name[tag] : "?";
-}
-
 static uint64_t regions_of(enum dyti_tag tag)
 {
     switch (tag) {

@@ -28,9 +28,6 @@ struct dyti_residency_report {
     int64_t ns;
 };
 
-/* "weights", …; static. */
-const char *dyti_tag_name(enum dyti_tag tag);
-
 /**
  * Give the memory of `tags` (bits) back.  Each rank for itself.  What sleeps
  * already is left alone.

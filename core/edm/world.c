@@ -308,16 +308,6 @@ void dyti_world_close(struct dyti_world *world)
 /* ---- look-ups ---------------------------------------------------------------
  */
 
-uint32_t dyti_world_rank(const struct dyti_world *world)
-{
-    return world->params.rank;
-}
-
-uint32_t dyti_world_size(const struct dyti_world *world)
-{
-    return world->params.world_size;
-}
-
 struct dyti_control_page *dyti_world_control(const struct dyti_world *world)
 {
     return world->control;

@@ -94,8 +94,6 @@ enum dyt_status dyti_world_open(const struct dyti_world_params *params,
 /* Not collective: groups, prepared switches, mappings, in this order. */
 void dyti_world_close(struct dyti_world *world);
 
-uint32_t dyti_world_rank(const struct dyti_world *world);
-uint32_t dyti_world_size(const struct dyti_world *world);
 struct dyti_control_page *dyti_world_control(const struct dyti_world *world);
 
 /* A group that this rank belongs to; costs nothing.  size 0: the rank is not in

@@ -23,12 +23,6 @@ struct dyti_pack_part {
     uint32_t element_bytes; /* of the dense side: the destination's dtype */
 };
 
-static inline uint64_t dyti_box_elements(const struct dyti_copy *box)
-{
-    return (uint64_t)box->size[0] * (uint64_t)box->size[1] *
-           (uint64_t)box->size[2] * (uint64_t)box->size[3];
-}
-
 /* What comes next of at most `bytes`, and the cursor behind it: the rest or the
  * beginning of one element, or as many whole ones as the box has. */
 struct dyti_pack_part dyti_pack_next(const struct dyti_stream_boxes *stream,

@@ -116,11 +116,6 @@ out:
     return st;
 }
 
-uint64_t dyti_switch_fingerprint(const struct dyti_switch *self)
-{
-    return self->fingerprint;
-}
-
 /* ---- the parts of a run ----------------------------------------------------
  */
 

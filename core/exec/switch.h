@@ -153,9 +153,6 @@ enum dyt_status dyti_switch_heal_staged(struct dyti_control_page *page,
                                         void *base,
                                         const struct dyti_kernels *kernels);
 
-/* Number that ranks compare. */
-uint64_t dyti_switch_fingerprint(const struct dyti_switch *self);
-
 /* "prepared", "voted", …  Static. */
 const char *dyti_switch_point_name(enum dyti_switch_point point);
 

@@ -40,16 +40,6 @@ struct simulator {
     enum dyt_status status;
 };
 
-const char *dyti_bottleneck_name(enum dyti_bottleneck bottleneck)
-{
-    static const char *const name[] = {"nothing moves", "bytes", "messages",
-                                       "waiting", "copies"};
-
-    return (unsigned)bottleneck < sizeof(name) / sizeof(name[0])
-               ? name[bottleneck]
-               : "?";
-}
-
 void dyti_simulation_fini(struct dyti_simulation *simulation)
 {
     free(simulation->peak_staging);

@@ -90,6 +90,4 @@ enum dyt_status dyti_simulate(const struct dyti_simulate_inputs *in,
 void dyti_simulation_fini(
     struct dyti_simulation *simulation); /* zeroed: fine */
 
-const char *dyti_bottleneck_name(enum dyti_bottleneck bottleneck);
-
 #endif /* DYTI_EXPLAIN_SIMULATE_H */

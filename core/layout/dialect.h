@@ -100,14 +100,4 @@ int32_t dyti_layout_expert_slot(const struct dyti_layout *layout,
                                 const struct dyti_part *part, int64_t expert,
                                 int32_t *out_next);
 
-/* A range [lo, hi) of a row-major local tensor as boxes, emitted as shards:
- * for every dialect that cuts flat buffers.  `local` is the tensor's local
- * shape, `origin` its first element's global coordinates, `offset` where local
- * element lo lies in the region. */
-enum dyt_status dyti_emit_flat(const struct dyti_shard_sink *sink,
-                               uint32_t tensor, enum dyti_kind kind,
-                               enum dyti_dtype dtype, uint32_t ndim,
-                               const int64_t *local, const int64_t *origin,
-                               uint64_t lo, uint64_t hi, uint64_t offset);
-
 #endif /* DYTI_LAYOUT_DIALECT_H */

@@ -114,22 +114,3 @@ enum dyt_status dyti_emit_piece(const struct dyti_shard_sink *sink,
     }
     return DYT_OK;
 }
-
-enum dyt_status dyti_emit_flat(const struct dyti_shard_sink *sink,
-                               uint32_t tensor, enum dyti_kind kind,
-                               enum dyti_dtype dtype, uint32_t ndim,
-                               const int64_t *local, const int64_t *origin,
-                               uint64_t lo, uint64_t hi, uint64_t offset)
-{
-    const struct dyti_native_range whole = {origin[0], origin[0] + local[0]};
-    const struct dyti_flat_piece piece = {.tensor = tensor,
-                                          .kind = kind,
-                                          .dtype = dtype,
-                                          .ndim = ndim,
-                                          .range_count = 1,
-                                          .local = local,
-                                          .origin = origin,
-                                          .range = &whole};
-
-    return dyti_emit_piece(sink, &piece, lo, hi, offset);
-}

@@ -110,7 +110,8 @@ uint32_t dyti_native_flat_boxes(uint32_t ndim, const int64_t *shape,
                                 uint64_t lo, uint64_t hi,
                                 struct dyt_box out_box[DYTI_FLAT_BOXES]);
 
-/* As dyti_emit_flat(), of a local tensor whose `axis` is made of ranges. */
+/* A row-major local tensor whose `axis` is made of ranges; `local` is its
+ * shape, `origin` the global coordinates of its first element. */
 struct dyti_flat_piece {
     uint32_t tensor;
     enum dyti_kind kind;
@@ -120,6 +121,7 @@ struct dyti_flat_piece {
     const struct dyti_native_range *range;
 };
 
+/* Elements [lo, hi) of it as shards; element lo lies at `offset`. */
 enum dyt_status dyti_emit_piece(const struct dyti_shard_sink *sink,
                                 const struct dyti_flat_piece *piece,
                                 uint64_t lo, uint64_t hi, uint64_t offset);
