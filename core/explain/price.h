@@ -36,6 +36,7 @@ struct dyti_price_row {
     const char *name; /* of the strategy */
     uint32_t rounds;
     size_t pieces;
+    size_t left_out; /* messages that are too many to order; 0: all is there */
     double makespan_s, load_s;         /* the certificate, without latencies */
     struct dyti_simulation simulation; /* bars and memory: of [0] only */
 };

@@ -120,6 +120,13 @@ static void put_strategy_table(const struct dyti_price *p, FILE *out)
     for (uint32_t i = 0; i < DYTI_PRICE_STRATEGIES; i++) {
         const struct dyti_price_row *r = &p->row[i];
 
+        if (r->left_out > 0) {
+            fprintf(out,
+                    "<tr><td>%s</td><td></td><td></td><td>%zu</td><td></td>"
+                    "<td>left out: too many</td></tr>",
+                    r->name, r->left_out);
+            continue;
+        }
         fprintf(out,
                 "<tr><td>%s</td><td>%s</td><td>%.2f</td><td>%zu</td>"
                 "<td>%u</td><td>",
