@@ -132,6 +132,19 @@ void dyti_hf_list(struct dyti_locals *list, bool once)
     }
 }
 
+bool dyti_locals_skip(const struct dyti_locals *list, int64_t layer)
+{
+    const struct dyti_layout *layout = list->layout;
+
+    for (uint32_t run = 0; list->once && run < layout->index->run_count;
+         run++) {
+        if (layout->index->run[run].layer == layer) {
+            return dyti_layout_run_before(layout, run) != UINT32_MAX;
+        }
+    }
+    return false;
+}
+
 void dyti_hf_first_alike(const struct dyti_layout *layout, enum dyti_kind kind,
                          uint32_t *out_first)
 {

@@ -44,6 +44,7 @@ struct dyti_locals {
     struct dyti_piece *piece;
     size_t piece_count, piece_cap;
     bool named;
+    bool once;      /* leave layers out that first_alike names others for */
     uint32_t chunk; /* given to locals from now on */
     enum dyt_status status;
 };
@@ -175,6 +176,8 @@ uint64_t dyti_hf_elements(const struct dyti_part *part,
                           const struct dyti_tensor *t);
 bool dyti_hf_is_here(const struct dyti_layout *layout,
                      const struct dyti_part *part, uint32_t index);
+/* Whether a list leaves out this layer: an equal one before it is on it. */
+bool dyti_locals_skip(const struct dyti_locals *list, int64_t layer);
 /* For dialect tables: where each tensor is cut by itself, equal layers of a
  * stage are held alike, and so are all kinds. */
 void dyti_hf_first_alike(const struct dyti_layout *layout, enum dyti_kind kind,

@@ -332,6 +332,7 @@ static enum dyt_status emit(const struct dyti_layout *layout,
                                  out_region_bytes);
     }
     dyti_locals_init(&list, layout, part, sink->buffer != NULL);
+    list.once = sink->once && !is_cut(layout, kind);
     dyti_megatron_list(&list);
     st = list.status;
     if (st == DYT_OK && layout->desc.zero == 0 && kind != DYTI_GRAD) {
@@ -356,11 +357,19 @@ static bool alike(const struct dyti_layout *layout, enum dyti_kind a,
            is_cut(layout, a) == is_cut(layout, b);
 }
 
+static void first_alike(const struct dyti_layout *layout, enum dyti_kind kind,
+                        uint32_t *out_first)
+{
+    dyti_hf_first_alike(layout, is_cut(layout, kind) ? DYTI_EXTRA : kind,
+                        out_first);
+}
+
 const struct dyti_dialect_ops dyti_dialect_megatron = {
     .name = "megatron",
     .check = check,
     .even_regions = true,
     .representative = representative,
     .alike = alike,
+    .first_alike = first_alike,
     .emit = emit,
 };

@@ -333,6 +333,9 @@ static void layers(struct walk *w, int64_t lo, int64_t hi, const char *chunk)
     bool latent = w->list->layout->model->arch.mla.kv_lora > 0;
 
     for (int64_t layer = lo; layer < hi; layer++) {
+        if (dyti_locals_skip(w->list, layer)) {
+            continue;
+        }
         dyti_layer_index(w->list->layout->model, (int32_t)layer, &w->at);
         (void)snprintf(w->prefix, sizeof(w->prefix), "%sdecoder.layers.%d.",
                        chunk, (int)(layer - lo));

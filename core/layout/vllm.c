@@ -334,6 +334,9 @@ static void list_all(struct dyti_locals *list)
     }
     dyti_chunk_layers(layout, part, 0, &lo, &hi);
     for (int64_t layer = lo; layer < hi; layer++) {
+        if (dyti_locals_skip(list, layer)) {
+            continue;
+        }
         dyti_layer_index(layout->model, (int32_t)layer, &w.at);
         (void)snprintf(w.prefix, sizeof(w.prefix), "%s%d.", names.layer,
                        (int)layer);
@@ -451,6 +454,7 @@ static enum dyt_status emit(const struct dyti_layout *layout,
                                  out_region_bytes);
     }
     dyti_locals_init(&list, layout, part, sink->buffer != NULL);
+    list.once = sink->once;
     list_all(&list);
     st = list.status;
     st = st != DYT_OK ? st : dyti_place_apart(&placer, NULL, &offset);
@@ -466,5 +470,7 @@ const struct dyti_dialect_ops dyti_dialect_vllm = {
     .check = check,
     .even_regions = true,
     .representative = representative,
+    .alike = dyti_hf_alike,
+    .first_alike = dyti_hf_first_alike,
     .emit = emit,
 };
