@@ -239,8 +239,7 @@ enum dyt_status dyti_price_build(const struct dyti_price_params *params,
         *out_price = p;
         return DYT_OK;
     }
-    DYTI_NOTE("pricing the switch from %s to %s", params->src->desc.phase,
-              params->dst->desc.phase);
+    DYTI_NOTE("pricing the switch");
     dyti_price_destroy(p);
     return st;
 }
