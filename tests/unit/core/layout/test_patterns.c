@@ -245,7 +245,50 @@ static void ten_thousand_ranks_are_described(void **state)
     dyti_model_destroy(model);
 }
 
+/* Equal layers, which dialects list once, are held as their views say. */
+static void layers_listed_once_are_all_there(void **state)
+{
+    static const struct dyti_layout_desc desc[] = {
+        {.dialect = DYTI_DIALECT_HF, .tp = 1, .pp = 1, .dp = 4},
+        {.dialect = DYTI_DIALECT_ZERO12, .zero = 1, .tp = 2, .pp = 2, .dp = 3},
+        {.dialect = DYTI_DIALECT_ZERO12, .zero = 2, .tp = 1, .pp = 1, .dp = 4},
+        {.dialect = DYTI_DIALECT_ZERO3, .zero = 3, .tp = 2, .pp = 1, .dp = 3},
+        {.dialect = DYTI_DIALECT_FSDP2, .zero = 3, .tp = 2, .pp = 2, .dp = 3},
+        {.dialect = DYTI_DIALECT_MEGATRON, .tp = 2, .pp = 2, .dp = 2},
+        {.dialect = DYTI_DIALECT_MEGATRON,
+         .zero = 1,
+         .tp = 2,
+         .pp = 1,
+         .dp = 2},
+        {.dialect = DYTI_DIALECT_VLLM, .tp = 2, .pp = 2, .dp = 2},
+    };
+    struct dyti_arch arch[] = {DYT_ARCH_TINY_8_2, DYT_ARCH_TINY_MOE};
+
+    (void)state;
+    for (size_t i = 0; i < 2 * DYT_TEST_COUNT(desc); i++) {
+        struct dyti_layout_desc d = desc[i / 2];
+        struct dyti_model *model = NULL;
+        struct dyti_layout *layout = NULL;
+        struct dyti_patterns *p = NULL;
+
+        arch[i % 2].layers = 5; /* 3 and 2 of them on two stages */
+        arch[1].moe.count = 4;
+        d.phase = "train";
+        d.world_size = d.tp * d.pp * d.dp;
+        d.etp = i % 2 == 1 && d.dialect != DYTI_DIALECT_VLLM ? d.tp : 1;
+        d.ep = i % 2 == 1 && d.dialect != DYTI_DIALECT_HF && d.dp == 2 ? 2 : 1;
+        assert_ok(dyti_model_build(&arch[i % 2], &model));
+        assert_ok(dyti_layout_build(model, &d, &layout));
+        assert_ok(dyti_patterns_build(layout, &p));
+        check_patterns(p);
+        dyti_patterns_destroy(p);
+        dyti_layout_destroy(layout);
+        dyti_model_destroy(model);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(layers_listed_once_are_all_there),
     cmocka_unit_test(patterns_equal_brute_force),
     cmocka_unit_test(equal_layers_and_kinds_share),
     cmocka_unit_test(ten_thousand_ranks_are_described),
