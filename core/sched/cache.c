@@ -4,6 +4,7 @@
 
 #include "base/array.h"
 #include "base/hash.h"
+#include "sched/chains.h"
 
 #include <stdlib.h>
 
@@ -74,6 +75,7 @@ static enum dyt_status build_schedule(
     struct dyti_plan *whole = NULL;
     struct dyti_flow *flow = NULL;
     uint64_t **end = NULL;
+    struct dyti_chains chains = {0};
     enum dyt_status st;
 
     if (options->links.domain == NULL || options->links.flow != NULL) {
@@ -85,12 +87,18 @@ static enum dyt_status build_schedule(
                                  &all.links.flow_count, &all.links.wave_count);
     }
     if (st == DYT_OK) {
+        st = dyti_chains_find(whole, &options->links, flow,
+                              all.links.flow_count, &chains);
+    }
+    if (st == DYT_OK) {
+        all.links.chains = &chains;
         all.links.flow = flow;
         all.links.end = (const uint64_t *const *)end;
         st = dyti_schedule_build(plan, rank, &all, out_schedule);
     }
     free(flow);
     free(end);
+    dyti_chains_fini(&chains);
     dyti_plan_destroy(whole);
     return st;
 }

@@ -2,6 +2,7 @@
  * for them, and the waits between. */
 #include "base/array.h"
 #include "sched/builder.h"
+#include "sched/chains.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,8 @@ struct held {
 struct dyti_message_order {
     struct dyti_piece *piece; /* of all waves, by wave, in order; owned */
     size_t piece_count, next; /* next: the first not added yet */
+    const struct dyti_chains *chains; /* of the flows; NULL: none */
+    struct dyti_chains own_chains;    /* where nobody else has found them */
     uint64_t message_bytes;
     uint32_t slot_count, turn;
     struct slot slot[DYTI_SLOTS_MAX];
@@ -187,6 +190,41 @@ static enum dyt_status overflows(const struct dyti_message_order *order,
     return DYT_OK;
 }
 
+static enum dyt_status add_piece(struct dyti_message_order *order, size_t *cap,
+                                 const struct dyti_piece *piece)
+{
+    enum dyt_status st = DYTI_GROW(order->piece, *cap, order->piece_count + 1);
+
+    if (st == DYT_OK) {
+        order->piece[order->piece_count++] = *piece;
+    }
+    return st;
+}
+
+/* A message to the first of a chain goes on from member to member: as hops of
+ * the last one's stream. */
+static enum dyt_status add_hops(struct dyti_message_order *order, size_t *cap,
+                                const struct dyti_piece *piece)
+{
+    const struct dyti_chain *chain =
+        dyti_chains_of(order->chains, piece->src, piece->dst, piece->wave);
+    struct dyti_piece hop = *piece;
+    enum dyt_status st = DYT_OK;
+
+    if (chain == NULL) {
+        return add_piece(order, cap, piece);
+    }
+    hop.dst = order->chains->member[chain->first + chain->count - 1];
+    for (uint32_t m = 0; m < chain->count && st == DYT_OK; m++) {
+        hop.to = order->chains->member[chain->first + m];
+        hop.hop = m;
+        hop.round = piece->round + m;
+        st = add_piece(order, cap, &hop);
+        hop.from = hop.to;
+    }
+    return st;
+}
+
 /* No piece is more than one message: a tensor sent by itself may be. */
 static enum dyt_status split_pieces(struct dyti_message_order *order,
                                     const struct dyti_pieces *pieces)
@@ -204,14 +242,42 @@ static enum dyt_status split_pieces(struct dyti_message_order *order,
             piece.hi =
                 piece.lo +
                 (left < order->message_bytes ? left : order->message_bytes);
-            st = DYTI_GROW(order->piece, cap, order->piece_count + 1);
-            if (st == DYT_OK) {
-                order->piece[order->piece_count++] = piece;
-            }
+            st = add_hops(order, &cap, &piece);
             piece.lo = piece.hi;
         }
     }
     return st;
+}
+
+/* What the strategy sees: of a chain the stream to its first. */
+static enum dyt_status leave_out(const struct dyti_chains *chains,
+                                 const struct dyti_flow *flow,
+                                 const uint64_t *const *end, size_t count,
+                                 struct dyti_flow **out_flow,
+                                 const uint64_t ***out_end, size_t *out_count)
+{
+    struct dyti_flow *kept = calloc(count + 1, sizeof(*kept));
+    const uint64_t **kept_end = calloc(count + 1, sizeof(*kept_end));
+    size_t n = 0;
+
+    if (kept == NULL || kept_end == NULL) {
+        free(kept);
+        free(kept_end);
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%zu flows", count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        const struct dyti_chain *chain =
+            dyti_chains_of(chains, flow[i].src, flow[i].dst, flow[i].wave);
+
+        if (chain == NULL || chains->member[chain->first] == flow[i].dst) {
+            kept_end[n] = end == NULL ? NULL : end[i];
+            kept[n++] = flow[i];
+        }
+    }
+    *out_flow = kept;
+    *out_end = kept_end;
+    *out_count = n;
+    return DYT_OK;
 }
 
 static enum dyt_status order_pieces(struct dyti_message_order *order,
@@ -226,6 +292,8 @@ static enum dyt_status order_pieces(struct dyti_message_order *order,
                             .flow_count = count,
                             .end = end,
                             .chunk_bytes = order->message_bytes};
+    struct dyti_flow *kept = NULL;
+    const uint64_t **kept_end = NULL;
     struct dyti_pieces pieces = {0};
     bool over = false;
     enum dyt_status st = DYT_OK;
@@ -235,7 +303,15 @@ static enum dyt_status order_pieces(struct dyti_message_order *order,
     } else {
         st = default_cluster(world_size, links->domain, &cluster);
     }
+    if (st == DYT_OK && order->chains != NULL && order->chains->count > 0) {
+        st = leave_out(order->chains, flow, end, count, &kept, &kept_end,
+                       &in.flow_count);
+        in.flow = kept;
+        in.end = end == NULL ? NULL : kept_end;
+    }
     st = st != DYT_OK ? st : links->strategy->order(&in, &pieces);
+    free(kept);
+    free(kept_end);
     if (st != DYT_OK) {
         return st;
     }
@@ -249,6 +325,7 @@ static enum dyt_status order_pieces(struct dyti_message_order *order,
 void dyti_message_order_fini(struct dyti_message_order *order)
 {
     if (order != NULL) {
+        dyti_chains_fini(&order->own_chains);
         free(order->piece);
         free(order->link_last);
         free(order);
@@ -264,6 +341,7 @@ enum dyt_status dyti_message_order_init(const struct dyti_sched_builder *b,
     struct dyti_flow *flow = NULL;
     uint64_t **end = NULL;
     size_t count = links->flow_count;
+    struct dyti_chains chains = {0};
     uint32_t waves = 0;
     enum dyt_status st = DYT_OK;
 
@@ -288,7 +366,15 @@ enum dyt_status dyti_message_order_init(const struct dyti_sched_builder *b,
         b->plan->rank < 0) {
         st = dyti_schedule_flows(b->plan, links->domain, &flow, &end, &count,
                                  &waves);
+        st = st != DYT_OK
+                 ? st
+                 : dyti_chains_find(b->plan, links, flow, count, &chains);
+        order->own_chains = chains;
+        order->chains = &order->own_chains;
+    } else {
+        order->chains = links->chains;
     }
+    s->chain_count = order->chains == NULL ? 0 : order->chains->count;
     if (st == DYT_OK && count > 0) {
         st = order_pieces(
             order, s->world_size, links, flow != NULL ? flow : links->flow,
@@ -500,12 +586,32 @@ static enum dyt_status add_onward(struct dyti_message_order *order,
                      piece->src, piece->dst, piece->from);
 }
 
+/* Into the stream that this rank receives: of a chain its own, not the last
+ * one's. */
+static enum dyt_status add_unpack(struct dyti_sched_builder *b,
+                                  const struct dyti_piece *piece,
+                                  struct dyti_step step, uint32_t move,
+                                  uint32_t *out_step)
+{
+    enum dyt_status st =
+        find_stream(b, piece->src, piece->to, piece->wave, &step.stream);
+
+    if (st != DYT_OK) {
+        return st;
+    }
+    step.dst_rank = piece->to;
+    step.side = DYTI_SIDE_PULL;
+    count_bytes(b, &step);
+    st = dyti_sched_add_step(b, &step, out_step);
+    return st != DYT_OK ? st : dyti_sched_add_edge(b, move, *out_step);
+}
+
 static enum dyt_status add_receive(struct dyti_message_order *order,
                                    struct dyti_sched_builder *b,
                                    const struct dyti_piece *piece)
 {
     struct dyti_step step = form_of(piece, DYTI_STEP_UNPACK);
-    uint32_t slot = take_slot(order), move = 0, unpack = 0;
+    uint32_t slot = take_slot(order), move = 0;
     enum dyt_status st;
 
     step.staging_offset = slot_offset(order, b->schedule, slot);
@@ -514,21 +620,18 @@ static enum dyt_status add_receive(struct dyti_message_order *order,
     if (st != DYT_OK) {
         return st;
     }
+    order->slot[slot].last = move;
+    if (piece->to == piece->dst ||
+        dyti_chains_of(order->chains, piece->src, piece->to, piece->wave) !=
+            NULL) {
+        st = add_unpack(b, piece, step, move, &order->slot[slot].last);
+    }
     if (piece->to != piece->dst) {
-        order->slot[slot] = (struct slot){.last = move, .held = true};
-        order->held[order->held_count++] =
-            (struct held){piece->src, piece->dst, piece->lo, slot, move};
-        return DYT_OK;
+        b->schedule->passed_count += order->slot[slot].last != move;
+        order->slot[slot].held = true;
+        order->held[order->held_count++] = (struct held){
+            piece->src, piece->dst, piece->lo, slot, order->slot[slot].last};
     }
-    st = find_stream(b, piece->src, piece->dst, piece->wave, &step.stream);
-    if (st != DYT_OK) {
-        return st;
-    }
-    step.side = DYTI_SIDE_PULL;
-    count_bytes(b, &step);
-    st = dyti_sched_add_step(b, &step, &unpack);
-    st = st != DYT_OK ? st : dyti_sched_add_edge(b, move, unpack);
-    order->slot[slot].last = unpack;
     return st;
 }
 

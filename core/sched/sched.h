@@ -100,6 +100,8 @@ struct dyti_stream {
     uint32_t at_first; /* in schedule->at: span_count + 1 entries */
 };
 
+struct dyti_chains; /* sched/chains.h */
+
 /* Which links go by messages, and what goes over all of them.  The same on all
  * ranks; borrowed while building. */
 struct dyti_schedule_links {
@@ -113,7 +115,8 @@ struct dyti_schedule_links {
     const struct dyti_flow *flow;
     const uint64_t *const *end; /* as in struct dyti_order; may be NULL */
     size_t flow_count;
-    uint32_t wave_count;    /* of the whole plan */
+    const struct dyti_chains *chains; /* of these flows; NULL: none */
+    uint32_t wave_count;              /* of the whole plan */
     uint64_t staging_bytes; /* most that the slots take; 0: as many as useful */
     uint64_t message_bytes; /* most of a message; 0: default */
 };
@@ -147,6 +150,9 @@ struct dyti_schedule {
     uint64_t staging_bytes; /* peak; 0: everything goes direct */
     uint64_t message_bytes; /* room of a slot behind its head */
     uint32_t slot_count, message_count; /* messages: sent by this rank */
+    uint32_t chain_count, passed_count; /* broadcasts of the world that run as
+                                           chains; messages that this rank
+                                           keeps and passes on */
     uint64_t read_bytes, write_bytes;   /* of all its steps */
     uint64_t fingerprint; /* of plan and options: equal on all ranks */
 };

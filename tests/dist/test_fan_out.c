@@ -20,6 +20,7 @@ static const uint32_t hosts_of_three[][SW_RANKS_MAX] = {{0, 0, 1, 1, 2, 2},
 static struct dyti_group_ops counted;
 static void *member[SW_RANKS_MAX]; /* of the world's group, by rank */
 static _Atomic uint64_t crossed;   /* payload of messages between hosts */
+static _Atomic uint64_t sent[SW_RANKS_MAX]; /* the same, by sender */
 
 static enum dyt_status counted_open(const struct dyti_group_params *params,
                                     void **out_self)
@@ -43,7 +44,10 @@ static enum dyt_status counted_post(void *self, const struct dyti_p2p *message,
     }
     if (st == DYT_OK && message->is_send &&
         sw_host[rank] != sw_host[message->peer]) {
-        atomic_fetch_add(&crossed, message->size_bytes - DYTI_MOVER_HEAD_BYTES);
+        uint64_t bytes = message->size_bytes - DYTI_MOVER_HEAD_BYTES;
+
+        atomic_fetch_add(&crossed, bytes);
+        atomic_fetch_add(&sent[rank], bytes);
     }
     return st;
 }
@@ -56,6 +60,9 @@ static void count_groups(void)
     sw_group = &counted;
     memset(member, 0, sizeof(member));
     atomic_store(&crossed, 0);
+    for (uint32_t r = 0; r < SW_RANKS_MAX; r++) {
+        atomic_store(&sent[r], 0);
+    }
 }
 
 /* ---- the same, element by element -----------------------------------------
@@ -291,6 +298,89 @@ static void every_mode_and_strategy_comes_back_bit_equal(void **state)
     }
 }
 
+/* ---- a chain of hosts ------------------------------------------------------
+ */
+
+static void one_way(struct sw_rank *rank, const struct trip *trip)
+{
+    struct dyt_rank *me = rank->me;
+    struct dyti_switch_report report;
+    struct dyti_switch_order order = {.epoch = 1,
+                                      .version = 1,
+                                      .unmanaged = true,
+                                      .verify = DYTI_VERIFY_FULL};
+
+    for (uint64_t n = 1; n <= ROUND_TRIPS; n++) {
+        sw_update(rank, DYTI_ARENA_TRAIN, n);
+        order.epoch = order.version = n;
+        order.keep_abandoned = true;
+        rank_ok(me, sw_switch(rank, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT,
+                              &trip->options, &order, &report));
+        rank_true(me, sw_check(rank, DYTI_ARENA_ROLLOUT, DYTI_PARAM, n));
+    }
+}
+
+static uint64_t busiest(void)
+{
+    uint64_t most = 0;
+
+    for (uint32_t r = 0; r < SW_RANKS_MAX; r++) {
+        most = atomic_load(&sent[r]) > most ? atomic_load(&sent[r]) : most;
+    }
+    return most;
+}
+
+/* Replicas of the rollout on three hosts, one of the trainer. */
+static bool has_few_sources(struct trip *trip)
+{
+    struct sw_case c;
+    const struct dyti_layout_desc *from, *to;
+    bool has;
+
+    draw_hosts(trip);
+    assert_ok(sw_case_init(&c, trip->seed, trip->world_size));
+    from = &c.layout[DYTI_ARENA_TRAIN]->desc;
+    to = &c.layout[DYTI_ARENA_ROLLOUT]->desc;
+    has = from->dp == 1 && to->dp > 2 &&
+          (sw_host == hosts_of_three[0] || sw_host == hosts_of_three[1]);
+    sw_case_fini(&c);
+    return has;
+}
+
+/* What several hosts need of one rank leaves it once: they pass it on.  The
+ * other strategies send it to each. */
+static void a_broadcast_between_hosts_leaves_its_source_once(void **state)
+{
+    static const uint64_t staging[] = {512 + 64, 3 * (512 + 64), 0};
+    uint32_t chained = 0, worlds = 0;
+
+    (void)state;
+    for (uint64_t seed = 501; worlds < dyt_test_rounds(16, 160); seed++) {
+        struct trip trip = {.seed = seed,
+                            .body = one_way,
+                            .options = {.message_bytes = 512,
+                                        .staging_bytes = staging[seed % 3],
+                                        .strategy = &dyti_strategy_xor}};
+        enum dyti_switch_mode mode = (enum dyti_switch_mode)(seed % 3);
+        uint64_t all, most;
+
+        if (!has_few_sources(&trip)) {
+            continue;
+        }
+        (void)play(DYT_RANKS_THREADS, mode, &trip);
+        all = atomic_load(&crossed);
+        most = busiest();
+        trip.options.strategy = &dyti_strategy_optimal;
+        (void)play(DYT_RANKS_THREADS, mode, &trip);
+        assert_int_equal(all, atomic_load(&crossed));
+        assert_true(busiest() <= most);
+        chained += busiest() < most;
+        worlds++;
+    }
+    print_message("%u of %u worlds have chains\n", chained, worlds);
+    assert_in_range(chained, 4, worlds);
+}
+
 /* ---- between the waves ------------------------------------------------------
  */
 
@@ -493,6 +583,7 @@ static void in_place_refuses_several_hosts(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(one_copy_enters_a_host),
     cmocka_unit_test(every_mode_and_strategy_comes_back_bit_equal),
+    cmocka_unit_test(a_broadcast_between_hosts_leaves_its_source_once),
     cmocka_unit_test(a_death_between_the_waves_leaves_the_old),
     cmocka_unit_test(a_failed_copy_from_a_sibling_leaves_the_old),
     cmocka_unit_test(a_bit_that_siblings_pass_on_is_found),
