@@ -71,6 +71,12 @@ enum dyt_status dyti_explain_schedule(const struct dyti_schedule *schedule,
             dyti_words_bytes(s->options.chunk_bytes).text,
             dyti_words_bytes(s->staging_bytes).text,
             dyti_words_hex(s->fingerprint).text);
+    if (s->chain_count > 0) {
+        fprintf(out,
+                "  %u broadcasts run from host to host; this rank keeps and "
+                "passes on %u of its messages\n",
+                s->chain_count, s->passed_count);
+    }
     fprintf(out, "  %-46s %11s %11s\n", "", "read", "written");
     for (uint32_t i = 0; i < s->step_count;) {
         i = print_round(s, i, out);
@@ -118,6 +124,10 @@ void dyti_explain_schedule_json(const struct dyti_schedule *schedule,
     dyti_json_u64(json, "world_size", s->world_size);
     dyti_json_text(json, "side", side_name((uint8_t)s->options.side));
     dyti_json_u64(json, "rounds", s->round_count);
+    if (s->chain_count > 0) {
+        dyti_json_u64(json, "chains", s->chain_count);
+        dyti_json_u64(json, "passed_messages", s->passed_count);
+    }
     dyti_json_u64(json, "step_count", s->step_count);
     dyti_json_u64(json, "copies", s->span_count);
     dyti_json_u64(json, "chunk_bytes", s->options.chunk_bytes);
