@@ -35,8 +35,9 @@ struct dyti_messages {
     bool *ready;    /* [step_count] may be posted when its turn comes, owned */
     struct flight flight[DYTI_SLOTS_MAX];
     uint32_t flight_count;
-    /* [step_count] of a MOVE whose payload goes through: its stream; of others
-     * DYTI_NO_STREAM.  NULL: none does.  Owned. */
+    /* [step_count] of a MOVE whose payload goes through, and of the PACK or
+     * UNPACK that has nothing left to do: its stream; of others DYTI_NO_STREAM.
+     * NULL: none does.  Owned. */
     uint32_t *through;
     struct payload payload[DYTI_SLOTS_MAX]; /* by slot */
 };
@@ -121,13 +122,15 @@ static enum dyt_status find_through(struct dyti_switch *self)
         if (step->kind == DYTI_STEP_PACK) {
             other = next_of(s, step, DYTI_STEP_MOVE);
             if (other != DYTI_NO_STEP) {
-                m->through[other] = step->stream;
+                m->through[other] = m->through[i] = step->stream;
             }
         } else if (step->kind == DYTI_STEP_MOVE &&
                    step->side == DYTI_SIDE_PULL) {
             other = next_of(s, step, DYTI_STEP_UNPACK);
-            if (other != DYTI_NO_STEP) {
-                m->through[i] = s->step[other].stream;
+            /* What is passed on besides must lie in the slot. */
+            if (other != DYTI_NO_STEP &&
+                next_of(s, &s->step[other], DYTI_STEP_MOVE) == DYTI_NO_STEP) {
+                m->through[i] = m->through[other] = s->step[other].stream;
             }
         }
     }
@@ -281,7 +284,8 @@ enum dyt_status dyti_messages_pack(struct dyti_switch *self,
     unsigned char *slot = m->staging + step->staging_offset;
     struct dyti_stream_cursor cursor;
 
-    if (m->through != NULL) {
+    if (m->through != NULL &&
+        m->through[step - self->schedule->step] != DYTI_NO_STREAM) {
         return DYT_OK; /* the MOVE does it */
     }
     dyti_stream_seek(stream, step->lo, &cursor);
