@@ -6,9 +6,10 @@
 # usage: bench.sh [--no-opponents] [--quick] [--keep] [--only NAME]...
 #                 [OPPONENT...] [-- OPTION...]
 #   OPPONENT     torch (torch, transformers, TRL), llamacpp, vllm; default: all
-#   --only NAME  gemm, kernels, plan, placement, switch, reshard,
-#                rollout, train, grpo_step, learn_sort, learn_sum, or install
-#                (the opponents, nothing else)
+#   --only NAME  gemm, kernels, plan, placement, switch,
+#                switch_messages, reshard, rollout, train, grpo_step,
+#                learn_sort, learn_sum, or install (the opponents, nothing
+#                else)
 #   --keep       add to the records of earlier calls; newer ones replace them
 #   --quick      does it run at all? tiny settings, nobody else
 #   OPTION       for each program: --case fp32/8, --rounds 5, …
@@ -216,6 +217,7 @@ if wanted switch && reserve_pages; then
 else
   ours switch 1800
 fi
+ours switch_messages 1800
 ours rollout 7200
 ours train 3600
 [ -z "$model" ] || ours grpo_step 7200

@@ -7,7 +7,9 @@
 #include "device/host/memory.h"
 #include "team.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define ROUNDS_MAX 64u
 #define GOAL       0.8
@@ -220,8 +222,15 @@ static enum dyt_status run_subject(struct bench *bench,
         bench_steps(bench, bench->quick ? 1 : subject->rounds, ROUNDS_MAX);
     uint64_t bytes[2] = {0, 0};
     struct team team;
-    enum dyt_status st = team_open(&team, &subject->arch, shape);
+    enum dyt_status st = DYT_OK;
+    char label[64];
 
+    (void)snprintf(label, sizeof(label), "%s%s", subject->name,
+                   ranks_name(shape));
+    if (!bench_wants(bench, label)) {
+        return DYT_OK;
+    }
+    st = team_open(&team, &subject->arch, shape);
     if (st == DYT_ERR_NOMEM && pages == DYTI_PAGES_HUGETLB) {
         (void)printf("switch     %s pages=hugetlb is left out: %s\n",
                      subject->name, dyti_error_message());
@@ -276,11 +285,44 @@ static bool thp_works(void)
     return works;
 }
 
+/* What both arenas of the model of 2 GiB take: the weights once for rollout,
+ * once for each replica in training, and their masters.  Shared memory that is
+ * not there kills who touches it, so it is asked for first. */
+static bool two_gibibytes_fit(uint32_t ranks)
+{
+    double need =
+        2.1 * (ranks > 2 && ranks % 2 == 0 ? ranks / 2 + 2 : ranks + 2);
+    double have = 0;
+    char line[128];
+    FILE *file = fopen("/proc/meminfo", "r");
+
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        if (strncmp(line, "MemAvailable:", 13) == 0) {
+            have = strtod(line + 13, NULL) / (1 << 20);
+        }
+    }
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    if (have < need + 1) {
+        (void)printf("switch     2-gib %u ranks is left out: %.1f GiB are "
+                     "needed, %.1f are free\n",
+                     ranks, need, have);
+        return false;
+    }
+    return true;
+}
+
 /* More ranks, fewer, and the optimizer's state too. */
 static enum dyt_status run_ranks(struct bench *bench, enum dyti_page_kind pages)
 {
     static const uint32_t ranks[] = {2, 3, 4, 8};
+    struct subject twice = gibibyte;
     enum dyt_status st = DYT_OK;
+
+    twice.name = "2-gib";
+    twice.arch.layers = 33;
+    twice.rounds = 3;
 
     for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) {
         struct team_shape shape = {.ranks = ranks[i], .pages = pages};
@@ -290,6 +332,10 @@ static enum dyt_status run_ranks(struct bench *bench, enum dyti_page_kind pages)
         }
         if (st == DYT_OK && ranks[i] != 4) {
             st = run_subject(bench, &gibibyte, &shape);
+        }
+        if (st == DYT_OK &&
+            (pages == DYTI_PAGES_HUGETLB || two_gibibytes_fit(ranks[i]))) {
+            st = run_subject(bench, &twice, &shape);
         }
         shape.all_state = true;
         if (st == DYT_OK) {

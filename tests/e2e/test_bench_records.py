@@ -17,7 +17,8 @@ KEYS = ["bench", "case", "ours", "opponent", "theirs", "ratio", "goal", "unit"]
 LESS_IS_BETTER = {"s", "ms", "us", "ns", "MB"}
 # Programs that --quick makes short, and whether they read a model.
 PROGRAMS = {"gemm": False, "kernels": False, "switch": False,
-            "rollout": False, "train": False, "grpo_step": True}
+            "switch_messages": False, "rollout": False, "train": False,
+            "grpo_step": True}
 
 
 def run(*command):
