@@ -3,7 +3,7 @@
  *
  * Where the mover takes messages through, a MOVE packs from the source into the
  * group's memory, or unpacks from there, part by part: PACK and UNPACK have
- * nothing left to do, and a slot is used for its head, and for what only passes
+ * nothing left to do, and a slot is used for its head, and for what passes
  * this rank.  The schedule, its waits and the messages are the same. */
 #include "exec/pack.h"
 #include "exec/switch_internal.h"

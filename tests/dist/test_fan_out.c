@@ -136,7 +136,8 @@ static uint64_t must_cross(const struct sw_case *c, enum dyti_arena_slot from,
                 for (uint32_t h = 0; h < HOSTS_MAX; h++) {
                     uint32_t n = cell[i].want_ranks[h];
 
-                    if ((cell[i].have_hosts >> h & 1u) == 0 && n > 0) {
+                    if (((uint32_t)cell[i].have_hosts >> h & 1u) == 0 &&
+                        n > 0) {
                         bytes += (each ? n : 1u) * (uint64_t)cell[i].bytes;
                     }
                 }
