@@ -203,9 +203,9 @@ static void record(struct bench *bench, const struct subject *subject,
     bench_record(bench, name, bench_median(ours->speed, ours->count), "memcpy",
                  bench_median(theirs->speed, theirs->count), gate ? GOAL : 0,
                  "GB/s");
-    (void)snprintf(name, sizeof(name), "%s %s refit verify=%s pages=%s",
-                   subject->name, dtype, verify_name[verify],
-                   pages_name[team->shape.pages]);
+    (void)snprintf(name, sizeof(name), "%s%s %s refit verify=%s pages=%s",
+                   subject->name, ranks_name(&team->shape), dtype,
+                   verify_name[verify], pages_name[team->shape.pages]);
     bench_record(bench, name, bench_median(ours->refit, ours->count) * 1e3,
                  "memcpy", bench_median(theirs->refit, theirs->count) * 1e3, 0,
                  "ms");
