@@ -41,6 +41,18 @@
 #define DYT_TEST_SANITIZED 0
 #endif
 
+/* The thread sanitizer costs as much time as valgrind. */
+#if defined(__SANITIZE_THREAD__)
+#define DYT_TEST_SLOW 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define DYT_TEST_SLOW 1
+#endif
+#endif
+#ifndef DYT_TEST_SLOW
+#define DYT_TEST_SLOW 0
+#endif
+
 /* True also under valgrind, whose script sets the variable. */
 static inline bool dyt_test_instrumented(void)
 {
@@ -56,8 +68,8 @@ static inline long dyt_test_stride(long under_valgrind)
 
 /* Rounds of a property test: `quick` by default, `full` where
  * DYNATRAIN_TEST_FULL is set (make test-full), a tenth of `quick` under
- * valgrind, where each costs fifty times as much.  Seeds count from 0, so that
- * fewer rounds are the first ones. */
+ * valgrind and the thread sanitizer, where each costs up to fifty times as
+ * much.  Seeds count from 0, so that fewer rounds are the first ones. */
 static inline uint64_t dyt_test_rounds(uint64_t quick, uint64_t full)
 {
 #ifdef DYT_TEST_HOOKS
@@ -66,7 +78,7 @@ static inline uint64_t dyt_test_rounds(uint64_t quick, uint64_t full)
     }
 #endif
     (void)full;
-    if (getenv("DYT_TEST_INSTRUMENTED") != NULL) {
+    if (DYT_TEST_SLOW || getenv("DYT_TEST_INSTRUMENTED") != NULL) {
         return quick > 10 ? quick / 10 : 1;
     }
     return quick;
