@@ -16,7 +16,7 @@ STRATEGIES = ("xor", "funnel", "per-tensor")
 
 # Who, setting, what they say.  Facts from their papers, code and notes.
 PUBLISHED = (
-    ("DynaTrain's paper (arXiv 2605.18815)",
+    ("the paper (arXiv 2605.18815)",
      "16 hosts of 8 A800-80GB, 8 NICs of 200 Gb/s; transition and number of "
      "GPUs not given", "70B dense: under 2 s; 235B: 4.36 s"),
     ("NeMo-RL, NCCL reshard", "30B, EP4 TP2 PP2 to TP4 DP4", "0.48-0.52 s"),
@@ -75,7 +75,10 @@ def transitions(records):
            "model / what changes / ranks. Everything in this table comes from "
            "the discrete-event model; the bound is what no plan can be faster "
            "than ([bounds](bounds.md)). All kinds of state move, but for "
-           "rollouts, where `param` does.")
+           "rollouts, where `param` does. `funnel` gathers to the first replica "
+           "of a rank and passes on when all of it has come; the form that "
+           "chooses a replica for each tensor is in the table of schedules "
+           "below, and costs far less.")
     yield ""
     columns = ("transition", "bound", "optimal", "over the bound") + STRATEGIES
     yield from markdown(columns, [
