@@ -106,13 +106,13 @@ static bool overlaps_itself(const struct dyti_held_list *list)
 static enum dyt_status lay(struct dyti_sets *sets, struct dyti_held_list *out,
                            const struct dyti_held *add)
 {
-    struct dyti_held_list todo = {0};
-    enum dyt_status st = append(&todo, &add->box, add->set);
+    struct dyti_held_list pending = {0};
+    enum dyt_status st = append(&pending, &add->box, add->set);
 
     for (size_t i = 0; st == DYT_OK && i < out->count; i++) {
-        for (size_t p = 0; st == DYT_OK && p < todo.count; p++) {
+        for (size_t p = 0; st == DYT_OK && p < pending.count; p++) {
             struct dyt_box whole = out->held[i].box, both;
-            struct dyt_box piece = todo.held[p].box;
+            struct dyt_box piece = pending.held[p].box;
             struct dyt_box rest[2 * DYT_MAX_DIMS];
             uint32_t old = out->held[i].set, count, both_set = 0;
 
@@ -126,18 +126,18 @@ static enum dyt_status lay(struct dyti_sets *sets, struct dyti_held_list *out,
             for (uint32_t k = 0; st == DYT_OK && k < count; k++) {
                 st = append(out, &rest[k], old);
             }
-            todo.held[p] = todo.held[--todo.count];
+            pending.held[p] = pending.held[--pending.count];
             count = dyti_boxes_without(&piece, &both, rest);
             for (uint32_t k = 0; st == DYT_OK && k < count; k++) {
-                st = append(&todo, &rest[k], add->set);
+                st = append(&pending, &rest[k], add->set);
             }
             break; /* what is left of the piece does not touch this box */
         }
     }
-    for (size_t p = 0; st == DYT_OK && p < todo.count; p++) {
-        st = append(out, &todo.held[p].box, add->set);
+    for (size_t p = 0; st == DYT_OK && p < pending.count; p++) {
+        st = append(out, &pending.held[p].box, add->set);
     }
-    free(todo.held);
+    free(pending.held);
     return st;
 }
 
