@@ -1,0 +1,83 @@
+/* From what a member publishes to pieces of the catalogue's tensors: rules
+ * applied, pointers checked, names compared.  Nothing here talks to anybody.
+ *
+ * Terms
+ *   catalogue  the model that the trainer's views make (vps/model.h, listed)
+ *   place      the coordinates of a member: which cut of a row is its own
+ *
+ * Threads: any.
+ */
+#ifndef DYTI_PLUGIN_RESOLVE_H
+#define DYTI_PLUGIN_RESOLVE_H
+
+#include "layout/layout.h"
+
+#include <dynatrain/session.h>
+
+/* Coordinates and numbers that rules need.  Borrowed arrays. */
+struct dyti_place {
+    uint32_t tp_rank, tp_size; /* sizes >= 1 */
+    uint32_t ep_rank, ep_size;
+    const int32_t *expert; /* [expert_count] in order of their places; NULL:
+                              contiguous blocks, the first E mod ep one more */
+    uint32_t expert_count;
+    const struct dyt_attribute *attribute;
+    uint32_t attribute_count;
+};
+
+/* A box of a catalogue tensor that lies in a row; strides of the row. */
+struct dyti_row_piece {
+    uint32_t row;    /* index in the view */
+    uint32_t tensor; /* in the catalogue */
+    struct dyt_box box;
+    uint64_t offset;              /* bytes from the row's first element */
+    int64_t stride[DYT_MAX_DIMS]; /* [tensor's ndim] bytes */
+};
+
+struct dyti_row_pieces {
+    struct dyti_row_piece *piece; /* [count], by row, then offset; owned */
+    size_t count;
+};
+void dyti_row_pieces_fini(struct dyti_row_pieces *pieces);
+
+/* Struct sizes, shapes, strides, flags, unique names: what can be said of a
+ * view alone.  DYT_ERR_INVALID lists up to ten faults, each with its row.
+ * DYT_ERR_UNSUPPORTED: a dtype or device that is not there. */
+enum dyt_status dyti_view_check(const struct dyt_view *view);
+
+/* Memory of the rows: mapped, readable, writable where `writes`; without
+ * touching it (/proc/self/maps).  DYT_ERR_INVALID names row, address, and what
+ * is wrong: not mapped, read-only, ends inside. */
+enum dyt_status dyti_view_check_memory(const struct dyt_view *view,
+                                       bool writes);
+
+/* The catalogue of a trainer: the union of its ranks' rows, in the order of the
+ * first rank that names them.  A row without pieces is a cut of the tensor of
+ * its name: global_shape says how large that is, and where the rows of several
+ * ranks do not cover it the layout says so later.
+ * DYT_ERR_LAYOUT lists tensors whose global shapes differ between ranks. */
+enum dyt_status dyti_catalogue_build(const struct dyt_view *view,
+                                     uint32_t view_count,
+                                     struct dyti_model **out_model);
+
+/* Pieces of a member's rows: those that it gave, and by rules where it gave
+ * none.  DYT_ERR_LAYOUT lists all that does not fit, at once:
+ *   unexpected   a row of no rule, or whose tensor the catalogue lacks, with
+ *                the nearest names
+ *   mismatched   the row's shape is not what its parts sum to: both shapes
+ *   odd          a cut that does not divide, an attribute that is missing */
+enum dyt_status dyti_rules_apply(const struct dyti_model *catalogue,
+                                 const struct dyt_view *view,
+                                 const struct dyt_rules *rules,
+                                 const struct dyti_place *place,
+                                 struct dyti_row_pieces *out_pieces);
+
+/* What a replica's members hold together against the catalogue: tensors of
+ * `kinds` that nobody covers (missing, with near misses among `unmatched`
+ * names), elements covered twice on one member.  DYT_ERR_LAYOUT lists them. */
+enum dyt_status dyti_replica_check(const struct dyti_model *catalogue,
+                                   uint32_t kinds,
+                                   const struct dyti_view *const *member,
+                                   uint32_t member_count);
+
+#endif /* DYTI_PLUGIN_RESOLVE_H */

@@ -1,0 +1,139 @@
+/* One switch between processes that nobody of us started: some *sources*, some
+ * *receivers* (one replica), each with memory of its own making.
+ *
+ *   extent   a run of a member's memory: private, or shared by a descriptor
+ *   region   the extents of one kind behind each other: what shards' offsets
+ *            count in.  Its bytes need not be contiguous in anybody's memory
+ *   route    who copies: receivers read the sources' memory (pull), or sources
+ *            write the receivers' (push).  Only shared extents can be reached
+ *            from another process, so all sources' or all receivers' must be
+ *
+ * All members of a link open it together, and run it together; each run is one
+ * transaction (exec/switch.h) among them, without a manager: the last voter
+ * commits.  A death is told to the others by dyti_link_abort() from whoever
+ * maps the control segment.
+ *
+ * Threads: one link by one thread; abort from any.
+ */
+#ifndef DYTI_LIB_LINK_H
+#define DYTI_LIB_LINK_H
+
+#include "exec/switch.h"
+#include "plugin/resolve.h"
+
+struct dyti_extent {
+    uint64_t offset; /* in the region of `kind` */
+    uint64_t bytes;
+    uint64_t address; /* in its owner's process */
+    int32_t fd;       /* in its owner's process; -1: private */
+    uint32_t kind;
+    uint64_t fd_offset;
+};
+
+/* What a member's memory looks like to the others. */
+struct dyti_memory_view {
+    uint32_t pid;       /* of the owner, in this host's numbering */
+    uint64_t pid_start; /* /proc/PID/stat's starttime: a pid may be reused */
+    struct dyti_extent *extent; /* [extent_count], by kind, offset; owned */
+    uint32_t extent_count;
+    struct dyti_view view; /* shards, region_bytes; owned */
+};
+void dyti_memory_view_fini(struct dyti_memory_view *memory);
+
+/* Extents and shards of a member's rows.  Rows that touch in one allocation or
+ * descriptor share an extent. Alias rows add nothing. */
+enum dyt_status dyti_memory_view_build(const struct dyti_model *catalogue,
+                                       const struct dyt_view *rows,
+                                       const struct dyti_row_pieces *pieces,
+                                       struct dyti_memory_view *out_memory);
+/* Can other processes map all of it? */
+bool dyti_memory_view_is_shared(const struct dyti_memory_view *memory);
+
+/* ---- memory of ours for what cannot be shared ------------------------------
+ */
+
+/* A shared copy of a member's memory: same boxes, other dtypes where they are
+ * narrower for their readers, dense, in one segment. */
+struct dyti_snapshot;
+
+/* @param dtype      [DYTI_KIND_COUNT] of the copy
+ * @param cap_bytes  0: none.  DYT_ERR_NOMEM has both numbers */
+enum dyt_status dyti_snapshot_open(const struct dyti_model *catalogue,
+                                   const struct dyti_memory_view *memory,
+                                   const uint8_t *dtype, uint64_t cap_bytes,
+                                   struct dyti_snapshot **out_snapshot);
+/* Copy what the rows hold now. */
+enum dyt_status dyti_snapshot_take(struct dyti_snapshot *snapshot);
+/* What it looks like; the snapshot's. */
+const struct dyti_memory_view *dyti_snapshot_view(
+    const struct dyti_snapshot *snapshot);
+void dyti_snapshot_close(struct dyti_snapshot *snapshot);
+
+/* Segments for a receiver whose rows are re-pointed into ours
+ * (dyt_session_map): one, or two with DYT_COMMIT_DOUBLE.  Fills data, stride
+ * and fd of the rows, copying what they held. */
+struct dyti_mapped;
+enum dyt_status dyti_mapped_open(struct dyt_row *row, uint64_t row_count,
+                                 uint32_t set_count,
+                                 struct dyti_mapped **out_mapped);
+void *dyti_mapped_row(const struct dyti_mapped *mapped, uint64_t row,
+                      uint32_t set);
+/* Give the pages back / let them be touched again; addresses stay. */
+enum dyt_status dyti_mapped_release(struct dyti_mapped *mapped);
+void dyti_mapped_close(struct dyti_mapped *mapped);
+
+/* ---- link ------------------------------------------------------------------
+ */
+
+struct dyti_link_params {
+    uint32_t struct_size;
+    uint32_t rank, member_count, source_count; /* sources come first */
+    const struct dyti_model *catalogue;        /* borrowed until close */
+    const struct dyti_memory_view *memory;     /* [member_count], borrowed */
+    /* IN_PLACE and STAGED: set 0 alone.  DOUBLE: receivers' second set, NULL
+     * otherwise; [member_count], entries of sources zeroed. */
+    const struct dyti_memory_view *second;
+    int32_t control_fd; /* memfd of dyti_link_control_bytes(), borrowed */
+    enum dyt_commit_mode commit;
+    enum dyt_verify verify;
+    uint32_t kinds;     /* bits that travel */
+    uint64_t cap_bytes; /* of scratch on this member; 0: none */
+    int64_t timeout_ns; /* of one wait */
+};
+
+struct dyti_link;
+
+uint64_t dyti_link_control_bytes(uint32_t member_count);
+
+/**
+ * Collective.  Maps what the route needs, plans and resolves.
+ * @return DYT_ERR_UNSUPPORTED  neither side can be mapped (the text names a row
+ *                              of each): a source needs a snapshot
+ * @return DYT_ERR_IO           a descriptor of another process cannot be opened
+ *                              (another container, other user): names pid, fd
+ * @return DYT_ERR_LAYOUT, DYT_ERR_NOMEM (cap: both numbers), DYT_ERR_PEER
+ */
+enum dyt_status dyti_link_open(const struct dyti_link_params *params,
+                               struct dyti_link **out_link);
+void dyti_link_close(struct dyti_link *link);
+
+/* One transaction; as dyti_switch_run().  Members may do it again and again:
+ * the second plans nothing. */
+enum dyt_status dyti_link_run(struct dyti_link *link, uint64_t epoch,
+                              uint64_t version,
+                              struct dyti_switch_report *out_report);
+
+/* May this receiver's rows be used?  DYT_ERR_STATE after an update in place
+ * that broke off. */
+enum dyt_status dyti_link_valid(const struct dyti_link *link);
+/* DOUBLE: the set that is live. */
+uint32_t dyti_link_live_set(const struct dyti_link *link);
+/* Hash of a region's tensor as this member holds it now (exec/verify.h). */
+enum dyt_status dyti_link_row_hash(const struct dyti_link *link, uint32_t row,
+                                   uint64_t *out_hash);
+
+/* From any process that has the control segment: member `rank` is lost. */
+enum dyt_status dyti_link_abort(int32_t control_fd, uint32_t member_count,
+                                uint32_t rank, enum dyt_status status);
+
+#endif /* DYTI_LIB_LINK_H */
