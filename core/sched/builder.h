@@ -34,7 +34,8 @@ static inline bool dyti_links_map(const struct dyti_schedule_links *links,
     return links->domain == NULL || links->domain[a] == links->domain[b];
 }
 
-/* ---- messages.c --------------------------------------------------------- */
+/* ---- message_order.c, messages.c ------------------------------------------
+ */
 
 struct dyti_message_order; /* pieces of all waves, and the slots */
 

@@ -1,6 +1,6 @@
 /* Broadcasts that run as chains: the same bytes for ranks on several hosts
  * leave their source once, and each receiver passes them on to the next.
- * in: a whole plan and its flows   out: messages.c makes hops of them */
+ * in: a whole plan and its flows   out: message_order.c makes hops of them */
 #ifndef DYTI_SCHED_CHAINS_H
 #define DYTI_SCHED_CHAINS_H
 
