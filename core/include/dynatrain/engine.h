@@ -42,8 +42,10 @@ struct dyt_engine_prompt {
     uint32_t struct_size;
     uint32_t token_count;
     const int32_t *token; /* [token_count], borrowed for the call */
-    uint64_t id;          /* given back with the sample */
-    uint64_t seed;
+    uint64_t id;          /* given back with each of its samples */
+    uint64_t seed;        /* of the job */
+    uint32_t samples;     /* that are wanted, >= 1: they share the prefill */
+    uint32_t reserved;
     uint32_t max_tokens, min_tokens;
     float temperature, top_p, min_p;
     int32_t top_k; /* 0: off */
@@ -70,10 +72,15 @@ struct dyt_engine_sample {
     uint32_t struct_size;
     uint32_t finish; /* enum dyt_engine_finish */
     uint64_t id;
+    uint32_t index; /* among the samples of its prompt: each number once */
+    uint32_t reserved;
+    int64_t first_token_ns; /* from submit; 0: not known */
     uint32_t token_count, span_count;
     const int32_t *token; /* [token_count] */
     const float *logprob; /* [token_count], processed: of softmax(logits /
                              temperature) before truncation */
+    const float *raw;     /* [token_count] of softmax(logits); NULL where the
+                             engine does not know it */
     const struct dyt_engine_span *span; /* [span_count], rising */
 };
 
