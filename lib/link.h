@@ -6,7 +6,9 @@
  *            count in.  Its bytes need not be contiguous in anybody's memory
  *   route    who copies: receivers read the sources' memory (pull), or sources
  *            write the receivers' (push).  Only shared extents can be reached
- *            from another process, so all sources' or all receivers' must be
+ *            from another process, so all sources' must be, or all that the
+ *            sources would write: with STAGED that is scratch of ours, which
+ *            always is
  *
  * All members of a link open it together, and run it together; each run is one
  * transaction (exec/switch.h) among them, without a manager: the last voter
@@ -28,6 +30,7 @@ struct dyti_extent {
     int32_t fd;       /* in its owner's process; -1: private */
     uint32_t kind;
     uint64_t fd_offset;
+    uint64_t device, inode; /* what fd must be; 0: private */
 };
 
 /* What a member's memory looks like to the others. */
@@ -37,11 +40,20 @@ struct dyti_memory_view {
     struct dyti_extent *extent; /* [extent_count], by kind, offset; owned */
     uint32_t extent_count;
     struct dyti_view view; /* shards, region_bytes; owned */
+    /* What the owner alone needs; NULL in the copies of others.  Owned. */
+    uint32_t *shard_row; /* [view.shard_count] row of each */
+    uint32_t *row_as;    /* [row_count] the row whose memory it has: itself, or
+                            of an alias the one before */
+    uint32_t row_count;
 };
 void dyti_memory_view_fini(struct dyti_memory_view *memory);
 
-/* Extents and shards of a member's rows.  Rows that touch in one allocation or
- * descriptor share an extent. Alias rows add nothing. */
+/* Extents and shards of this process's rows.  Rows that touch in one allocation
+ * or descriptor share an extent; between two extents a region has a gap.  Alias
+ * rows and empty ones add nothing.
+ * DYT_ERR_INVALID      a row without memory, an alias of nothing, a descriptor
+ *                      that is none or too short: names the row
+ * DYT_ERR_UNSUPPORTED  an address that is no multiple of the element */
 enum dyt_status dyti_memory_view_build(const struct dyti_model *catalogue,
                                        const struct dyt_view *rows,
                                        const struct dyti_row_pieces *pieces,
@@ -56,7 +68,18 @@ bool dyti_memory_view_is_shared(const struct dyti_memory_view *memory);
  * narrower for their readers, dense, in one segment. */
 struct dyti_snapshot;
 
-/* @param dtype      [DYTI_KIND_COUNT] of the copy
+#define DYTI_SNAPSHOT_SKIP 0xffu /* a dtype: leave it out */
+
+/* What its readers want: out_dtype[DYTI_KIND_COUNT * tensor_count], at kind *
+ * tensor_count + tensor, is the widest dtype that a receiver has; the master
+ * is read as param.  Kinds that nobody reads are left out. */
+enum dyt_status dyti_snapshot_dtypes(const struct dyti_model *catalogue,
+                                     const struct dyti_memory_view *receiver,
+                                     uint32_t receiver_count, uint32_t kinds,
+                                     uint8_t *out_dtype);
+
+/* @param dtype      as above; wider than the row's, or not a float: the row's
+ *                   own.  NULL: all as they are
  * @param cap_bytes  0: none.  DYT_ERR_NOMEM has both numbers */
 enum dyt_status dyti_snapshot_open(const struct dyti_model *catalogue,
                                    const struct dyti_memory_view *memory,
@@ -78,8 +101,11 @@ enum dyt_status dyti_mapped_open(struct dyt_row *row, uint64_t row_count,
                                  struct dyti_mapped **out_mapped);
 void *dyti_mapped_row(const struct dyti_mapped *mapped, uint64_t row,
                       uint32_t set);
-/* Give the pages back / let them be touched again; addresses stay. */
+/* Give the pages back / let them be touched again (they are zero); addresses
+ * and descriptors stay.  Of a released one nothing may be read or written.
+ * DYT_ERR_NOMEM: the memory is not there. */
 enum dyt_status dyti_mapped_release(struct dyti_mapped *mapped);
+enum dyt_status dyti_mapped_restore(struct dyti_mapped *mapped);
 void dyti_mapped_close(struct dyti_mapped *mapped);
 
 /* ---- link ------------------------------------------------------------------
@@ -93,12 +119,17 @@ struct dyti_link_params {
     /* IN_PLACE and STAGED: set 0 alone.  DOUBLE: receivers' second set, NULL
      * otherwise; [member_count], entries of sources zeroed. */
     const struct dyti_memory_view *second;
-    int32_t control_fd; /* memfd of dyti_link_control_bytes(), borrowed */
+    /* memfd of dyti_link_control_bytes(), zeroed, one for each link: borrowed
+     * for the call */
+    int32_t control_fd;
     enum dyt_commit_mode commit;
     enum dyt_verify verify;
     uint32_t kinds;     /* bits that travel */
     uint64_t cap_bytes; /* of scratch on this member; 0: none */
     int64_t timeout_ns; /* of one wait */
+    uint32_t live_set;  /* DOUBLE: which of memory (0) and second (1) a receiver
+                           serves from now; the next link goes on from there */
+    uint32_t threads; /* that copy here; 0: cores over the members that copy */
 };
 
 struct dyti_link;
@@ -107,14 +138,16 @@ uint64_t dyti_link_control_bytes(uint32_t member_count);
 
 /**
  * Collective.  Maps what the route needs, plans and resolves.
- * @return DYT_ERR_UNSUPPORTED  neither side can be mapped (the text names a row
- *                              of each): a source needs a snapshot
+ * @return DYT_ERR_UNSUPPORTED  neither side can be mapped (the text names one
+ *                              tensor of each): a source needs a snapshot; or
+ *                              a tensor's dtypes that cannot be converted
  * @return DYT_ERR_IO           a descriptor of another process cannot be opened
  *                              (another container, other user): names pid, fd
  * @return DYT_ERR_LAYOUT, DYT_ERR_NOMEM (cap: both numbers), DYT_ERR_PEER
  */
 enum dyt_status dyti_link_open(const struct dyti_link_params *params,
                                struct dyti_link **out_link);
+/* Not collective: the others' next run ends with DYT_ERR_PEER. */
 void dyti_link_close(struct dyti_link *link);
 
 /* One transaction; as dyti_switch_run().  Members may do it again and again:
@@ -126,11 +159,25 @@ enum dyt_status dyti_link_run(struct dyti_link *link, uint64_t epoch,
 /* May this receiver's rows be used?  DYT_ERR_STATE after an update in place
  * that broke off. */
 enum dyt_status dyti_link_valid(const struct dyti_link *link);
+/* STAGED: once more the local copy of a committed run that failed in it.
+ * DYT_ERR_STATE: nothing that was committed lies in the scratch. */
+enum dyt_status dyti_link_heal(struct dyti_link *link);
+/* Do the sources write (push), or do the receivers read? */
+bool dyti_link_is_push(const struct dyti_link *link);
+uint64_t dyti_link_scratch_bytes(const struct dyti_link *link);
 /* DOUBLE: the set that is live. */
 uint32_t dyti_link_live_set(const struct dyti_link *link);
-/* Hash of a region's tensor as this member holds it now (exec/verify.h). */
+/* Content hash of what a row of this member's view holds now, summed over its
+ * elements (base/hash.h); DOUBLE: in the live set. */
 enum dyt_status dyti_link_row_hash(const struct dyti_link *link, uint32_t row,
                                    uint64_t *out_hash);
+
+#ifdef DYT_TEST_HOOKS
+/* Of the next runs: fault and at of struct dyti_switch_order. */
+void dyti_link_set_fault(struct dyti_link *link, enum dyti_switch_fault fault,
+                         void (*at)(void *arg, enum dyti_switch_point point),
+                         void *at_arg);
+#endif
 
 /* From any process that has the control segment: member `rank` is lost. */
 enum dyt_status dyti_link_abort(int32_t control_fd, uint32_t member_count,

@@ -94,9 +94,16 @@ static void find_overlaid(struct dyti_switch *self)
 /* One copy per region that a staged switch fills. */
 static void add_commit_copies(struct dyti_switch *self)
 {
-    self->commit_count = dyti_staged_copies(
-        &self->params.map[self->params.rank],
-        self->params.segment[self->params.rank], self->filled, self->commit);
+    if (self->params.address != NULL) { /* only the caller knows them */
+        self->commit = self->params.commit;
+        self->commit_count = self->params.commit_count;
+        return;
+    }
+    self->commit = self->region_copy;
+    self->commit_count =
+        dyti_staged_copies(&self->params.map[self->params.rank],
+                           self->params.segment[self->params.rank],
+                           self->filled, self->region_copy);
 }
 
 enum dyt_status dyti_mode_init(struct dyti_switch *self)
@@ -168,8 +175,16 @@ void dyti_mode_verified(struct dyti_switch *self, uint64_t epoch)
 
 void dyti_mode_overwrites(struct dyti_switch *self, uint64_t epoch)
 {
+    uint64_t held = 0;
+
+    for (uint32_t kind = 0; kind < DYTI_KIND_COUNT; kind++) {
+        if (self->params.map[self->params.rank].bytes[self->params.to][kind] >
+            0) {
+            held |= dyti_region_bit(self->params.to, kind);
+        }
+    }
     dyti_control_lose(self->params.control, self->params.rank, epoch,
-                      self->filled | self->overlaid);
+                      (self->filled & held) | self->overlaid);
 }
 
 enum dyt_status dyti_mode_commit(struct dyti_switch *self, uint64_t epoch,

@@ -8,6 +8,10 @@ unsigned char *dyti_switch_address(const struct dyti_switch_params *params,
                                    uint32_t rank, uint32_t slot, uint32_t kind,
                                    uint64_t offset)
 {
+    if (params->address != NULL) {
+        return params->address(params->address_arg, rank, slot, kind,
+                               params->set[slot], offset);
+    }
     return (unsigned char *)params->segment[rank] +
            dyti_arena_offset(&params->map[rank], params->set[slot], slot,
                              kind) +

@@ -25,11 +25,12 @@ const char *dyti_switch_point_name(enum dyti_switch_point point)
     return point < DYTI_AT_COUNT ? name[point] : "?";
 }
 
-static unsigned char *own_region(const void *arg, uint32_t slot, uint32_t kind)
+static unsigned char *own_region(const void *arg, uint32_t slot, uint32_t kind,
+                                 uint64_t offset)
 {
     const struct dyti_switch_params *params = arg;
 
-    return dyti_switch_address(params, params->rank, slot, kind, 0);
+    return dyti_switch_address(params, params->rank, slot, kind, offset);
 }
 
 static enum dyt_status allocate(struct dyti_switch *self)
@@ -268,6 +269,22 @@ static uint64_t seed_of(const struct dyti_switch *self,
     return dyti_fingerprint_u64(self->params.plan->fingerprint, order->epoch);
 }
 
+/* Live memory is INVALID before anybody writes there: pushed bytes wait for
+ * those whose memory it is. */
+static enum dyt_status open_live(struct dyti_switch *self,
+                                 const struct dyti_switch_order *order)
+{
+    const struct dyti_group *all = &self->params.all;
+
+    if (!self->params.overwrites) {
+        return DYT_OK;
+    }
+    dyti_mode_overwrites(self, order->epoch);
+    return self->schedule->options.side == DYTI_SIDE_PUSH && all->size > 1
+               ? all->ops->barrier(all->self)
+               : DYT_OK;
+}
+
 /* In place the sources are gone when the destination is there. */
 static enum dyt_status remember_sources(struct dyti_switch *self,
                                         const struct dyti_switch_order *order)
@@ -439,7 +456,8 @@ enum dyt_status dyti_switch_run(struct dyti_switch *self,
     dyti_switch_at(order, DYTI_AT_PREPARED);
     if (st == DYT_OK) {
         region = dyti_trace_begin("exec", "transfer");
-        st = remember_sources(self, order);
+        st = open_live(self, order);
+        st = st != DYT_OK ? st : remember_sources(self, order);
         st = st != DYT_OK ? st : transfer(self, order);
         dyti_trace_end(&region, self->kept_bytes + self->moved_bytes);
         moved = now(self);

@@ -41,6 +41,12 @@ enum dyti_verify {
     DYTI_VERIFY_FULL
 };
 
+/* Address here of byte `offset` of a region in one address set, where regions
+ * are made of pieces: all bytes of a shard lie in one. */
+typedef unsigned char *(*dyti_switch_address_fn)(const void *arg, uint32_t rank,
+                                                 uint32_t slot, uint32_t kind,
+                                                 uint32_t set, uint64_t offset);
+
 struct dyti_switch_params {
     uint32_t struct_size;
     uint32_t rank, world_size;
@@ -61,6 +67,16 @@ struct dyti_switch_params {
     const struct dyti_clock_ops *clock; /* NULL: all times are 0 */
     void *clock_self;
     int64_t timeout_ns; /* of the wait for the decision; <= 0: none */
+    /* NULL: regions lie in `segment` as `map` says.  Otherwise the map has
+     * their bytes, and its mode is transactional, double or staged. */
+    dyti_switch_address_fn address;
+    const void *address_arg;
+    /* staged: what a commit copies here; NULL: regions as the map says. */
+    const struct dyti_copy *commit; /* [commit_count] */
+    uint32_t commit_count;
+    /* The destination is live, and apart from the source: INVALID from the
+     * first byte to the commit. */
+    bool overwrites;
     /* Filled in by dyti_switch_create(). */
     uint8_t set[DYTI_ARENA_SLOT_COUNT]; /* address set of each layout */
     bool is_other;                      /* of mode double, for set 1 */

@@ -19,9 +19,10 @@ struct dyti_switch {
     struct dyti_messages *messages; /* NULL: this rank has none; owned */
     /* Modes: exec/mode.c. */
     struct dyti_switch *other; /* double: the one for when set 1 is live */
-    uint64_t filled, read, overlaid;          /* regions, as bits */
-    struct dyti_copy commit[DYTI_KIND_COUNT]; /* staged: scratch to place */
+    uint64_t filled, read, overlaid; /* regions, as bits */
+    const struct dyti_copy *commit;  /* staged: scratch to place */
     uint32_t commit_count;
+    struct dyti_copy region_copy[DYTI_KIND_COUNT]; /* of whole regions */
     struct dyti_in_place *in_place; /* owned; NULL in the other modes */
     uint64_t fingerprint;           /* of plan, schedule and mode */
 #ifdef DYT_TEST_HOOKS

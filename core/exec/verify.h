@@ -63,9 +63,9 @@ struct dyti_verifier {
 
 #define DYTI_VERIFY_SCRATCH_BYTES (256u << 10)
 
-/* Where a rank's region (slot, kind) is here. */
+/* Where byte `offset` of the own region (slot, kind) is here. */
 typedef unsigned char *(*dyti_verify_region_fn)(const void *arg, uint32_t slot,
-                                                uint32_t kind);
+                                                uint32_t kind, uint64_t offset);
 
 /* Prepare for a plan's inputs, once. */
 enum dyt_status dyti_verifier_init(struct dyti_verifier *verifier,

@@ -33,6 +33,7 @@ struct preparing {
     const struct dyti_plan_inputs *inputs;
     dyti_verify_region_fn region;
     const void *region_arg;
+    uint8_t *as; /* [tensor_count] as the destination stores this kind */
 };
 
 /* A box of an own shard, whose sum goes to `word`. */
@@ -40,7 +41,7 @@ static enum dyt_status add_piece(struct preparing *p,
                                  const struct dyti_layout *layout,
                                  uint32_t slot, uint32_t shard_index,
                                  const struct dyti_atom *atom, uint32_t word,
-                                 uint8_t kind, uint8_t as)
+                                 uint8_t kind)
 {
     struct dyti_verifier *v = p->verifier;
     const struct dyti_tensor *tensor = &v->model->tensor[atom->tensor];
@@ -51,7 +52,7 @@ static enum dyt_status add_piece(struct preparing *p,
                                       .salt =
                                           dyti_content_salt(atom->tensor, kind),
                                       .dtype = shard->dtype,
-                                      .as = as};
+                                      .as = p->as[atom->tensor]};
     enum dyt_status st;
 
     if (tensor->ndim > DYTI_VERIFY_DIMS) {
@@ -63,10 +64,26 @@ static enum dyt_status add_piece(struct preparing *p,
     if (st != DYT_OK) {
         return st;
     }
-    piece.data = p->region(p->region_arg, slot, shard->kind) + shard->offset;
+    piece.data = p->region(p->region_arg, slot, shard->kind, shard->offset);
     place_dims(&piece, tensor, shard, &atom->box);
     v->piece[v->piece_count++] = piece;
     return DYT_OK;
+}
+
+/* All holders of a tensor store it alike. */
+static void find_dtypes(struct preparing *p, uint32_t w)
+{
+    const struct dyti_verify_want *want = &p->verifier->want[w];
+
+    for (size_t a = 0; a < want->atoms.atom_count; a++) {
+        const struct dyti_atom *atom = &want->atoms.atom[a];
+        const struct dyti_atom_holder *holder =
+            &want->atoms.holder[atom->holder_first];
+
+        p->as[atom->tensor] = dyti_layout_view(p->inputs->dst, holder->rank)
+                                  ->shard[holder->shard]
+                                  .dtype;
+    }
 }
 
 /* Destination: every holder hashes its copy of every atom. */
@@ -82,6 +99,7 @@ static enum dyt_status prepare_want(struct preparing *p, uint32_t w,
     if (st != DYT_OK) {
         return st;
     }
+    find_dtypes(p, w);
     want->kind = (uint8_t)kind;
     want->word = calloc(want->atoms.holder_count + 1, sizeof(*want->word));
     if (want->word == NULL) {
@@ -97,8 +115,7 @@ static enum dyt_status prepare_want(struct preparing *p, uint32_t w,
             want->word[at] = (uint32_t)(1 + held[holder->rank]++);
             if (holder->rank == v->rank) {
                 st = add_piece(p, dst, p->inputs->dst_slot, holder->shard, atom,
-                               want->word[at], (uint8_t)kind,
-                               (uint8_t)dst->desc.dtype[kind]);
+                               want->word[at], (uint8_t)kind);
             }
             if (st != DYT_OK) {
                 return st;
@@ -108,13 +125,24 @@ static enum dyt_status prepare_want(struct preparing *p, uint32_t w,
     return DYT_OK;
 }
 
+/* A tensor comes from the first source that has it. */
+static bool comes_from(const struct dyti_plan_want *want, uint32_t source,
+                       const struct dyti_tensor *tensor)
+{
+    for (uint32_t s = 0; s < source; s++) {
+        if ((tensor->kinds >> want->source[s].kind & 1u) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Source: one holder answers for each atom, the holders in turn. */
 static enum dyt_status prepare_source(struct preparing *p, uint32_t w,
-                                      uint64_t sums_at)
+                                      uint32_t which, uint64_t sums_at)
 {
     const struct dyti_plan_want *want = &p->inputs->want[w];
-    const struct dyti_plan_source *source = &want->source[0];
-    uint8_t as = (uint8_t)p->inputs->dst->desc.dtype[want->kind];
+    const struct dyti_plan_source *source = &want->source[which];
     struct dyti_atoms atoms = {0};
     enum dyt_status st = dyti_atoms_init(&atoms, source->layout, source->kind);
 
@@ -124,12 +152,14 @@ static enum dyt_status prepare_source(struct preparing *p, uint32_t w,
         const struct dyti_atom_holder *holder =
             &atoms.holder[atom->holder_first + turn];
 
-        if (holder->rank == p->verifier->rank) {
+        if (holder->rank == p->verifier->rank &&
+            comes_from(want, which,
+                       &p->verifier->model->tensor[atom->tensor])) {
             uint64_t word =
                 sums_at + w * p->verifier->model->tensor_count + atom->tensor;
 
             st = add_piece(p, source->layout, source->slot, holder->shard, atom,
-                           (uint32_t)word, (uint8_t)want->kind, as);
+                           (uint32_t)word, (uint8_t)want->kind);
         }
     }
     dyti_atoms_fini(&atoms);
@@ -164,7 +194,11 @@ static enum dyt_status prepare(struct preparing *p)
     }
     v->source_first = v->piece_count;
     for (uint32_t w = 0; w < v->want_count && st == DYT_OK; w++) {
-        st = prepare_source(p, w, 1 + held[v->rank]);
+        find_dtypes(p, w);
+        for (uint32_t s = 0;
+             s < p->inputs->want[w].source_count && st == DYT_OK; s++) {
+            st = prepare_source(p, w, s, 1 + held[v->rank]);
+        }
     }
     if (st != DYT_OK) {
         return st;
@@ -202,8 +236,9 @@ enum dyt_status dyti_verifier_init(struct dyti_verifier *verifier,
         calloc(verifier->world_size + 1, sizeof(*verifier->first));
     verifier->counts_bytes =
         calloc(verifier->world_size, sizeof(*verifier->counts_bytes));
+    p.as = calloc(verifier->model->tensor_count + 1u, sizeof(*p.as));
     if (verifier->want == NULL || verifier->first == NULL ||
-        verifier->counts_bytes == NULL) {
+        verifier->counts_bytes == NULL || p.as == NULL) {
         st = DYTI_FAIL(DYT_ERR_NOMEM, "the verifier of rank %u", rank);
     } else {
         st = prepare(&p);
@@ -212,6 +247,7 @@ enum dyt_status dyti_verifier_init(struct dyti_verifier *verifier,
         DYTI_NOTE("preparing to verify on rank %u", rank);
         dyti_verifier_fini(verifier);
     }
+    free(p.as);
     return st;
 }
 

@@ -113,6 +113,8 @@ struct dyti_layout_desc {
     uint32_t expert_zero_range_count;
     uint32_t vocab_multiple; /* megatron: make_vocab_size_divisible_by (0: 128);
                                 vllm: padding (0: 64) */
+    bool own_dtypes; /* list: each shard says its own, `dtype` is for counts of
+                        bytes before there are shards */
     bool lazy; /* build no views: worlds of thousands of ranks; views of single
                   ranks come from dyti_layout_view_build() */
 };
@@ -229,7 +231,7 @@ static inline bool dyti_layout_holds(const struct dyti_layout *layout,
  * view per rank, taken over on success.  Shards may have any strides; a box may
  * be held by many, and every element of every tensor must be held by one.
  * Empty shards are left out; offsets and strides are multiples of the element.
- * desc: world_size, dtypes, residency, host; degrees are ignored.
+ * desc: world_size, dtypes, own_dtypes, residency, host; degrees are ignored.
  * DYT_ERR_LAYOUT lists up to ten faults at once: shards outside their tensor,
  * missing elements, overlapping memory, out of bounds of region_bytes. */
 enum dyt_status dyti_layout_from_views(const struct dyti_model *model,

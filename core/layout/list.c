@@ -92,7 +92,8 @@ static bool check_what(struct handed *h, uint32_t rank,
                    dyti_kind_name((enum dyti_kind)s->kind));
         return false;
     }
-    if (s->dtype != (uint8_t)dtype_of(h, t, s->kind)) {
+    if (h->desc->own_dtypes ? s->dtype >= DYTI_DTYPE_COUNT
+                            : s->dtype != (uint8_t)dtype_of(h, t, s->kind)) {
         dyti_fault(&h->faults, "rank %u: %s of %s is %s, the phase says %s",
                    rank, dyti_kind_name((enum dyti_kind)s->kind), t->name,
                    dyti_dtype_name((enum dyti_dtype)s->dtype),
@@ -368,6 +369,8 @@ static uint64_t fingerprint(const struct dyti_layout *layout)
             state =
                 dyti_fingerprint_u64(state, (uint64_t)s->tensor << 8 | s->kind);
             state = dyti_fingerprint_u64(state, s->offset);
+            state =
+                d->own_dtypes ? dyti_fingerprint_u64(state, s->dtype) : state;
             for (uint32_t d2 = 0; d2 < s->box.ndim; d2++) {
                 state = dyti_fingerprint_u64(state, (uint64_t)s->box.lo[d2]);
                 state = dyti_fingerprint_u64(state, (uint64_t)s->box.hi[d2]);
@@ -394,6 +397,7 @@ static enum dyt_status keep_desc(struct dyti_layout *layout,
                                    .ep = 1,
                                    .etp = 1,
                                    .vpp = 1,
+                                   .own_dtypes = desc->own_dtypes,
                                    .dialect = DYTI_DIALECT_LIST};
     memcpy(d->dtype, desc->dtype, sizeof(d->dtype));
     memcpy(d->residency, desc->residency, sizeof(d->residency));

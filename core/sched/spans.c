@@ -137,8 +137,8 @@ static enum dyt_status add_transfer(struct dyti_span_list *list,
                              .dst_slot = t->dst_slot,
                              .src_kind = t->src_kind,
                              .dst_kind = t->dst_kind,
-                             .src_dtype = t->src_dtype,
-                             .dst_dtype = t->dst_dtype};
+                             .src_dtype = src->dtype,
+                             .dst_dtype = dst->dtype};
     int64_t at[DYT_MAX_DIMS] = {0}; /* of the slow dims */
     struct dims dims;
     uint32_t slow;

@@ -15,11 +15,12 @@ struct fixture {
     struct dyti_verifier verifier;
 };
 
-static unsigned char *region(const void *arg, uint32_t slot, uint32_t kind)
+static unsigned char *region(const void *arg, uint32_t slot, uint32_t kind,
+                             uint64_t offset)
 {
     const struct fixture *f = arg;
 
-    return f->region[slot][kind];
+    return f->region[slot][kind] + offset;
 }
 
 static void build(struct fixture *f, bool trains, enum dyti_dtype dtype,
