@@ -10,4 +10,8 @@
 
 extern const struct dyti_kernel_ops dyti_kernels_host, dyti_kernels_reference;
 
+/* The fast copy and hash alone (open, close, isa, copy, hash): they need no
+ * library of matrices. */
+extern const struct dyti_kernel_ops dyti_kernels_host_copy;
+
 #endif /* DYTI_DEVICE_HOST_H */

@@ -22,6 +22,11 @@ struct host {
     size_t shared_bytes;
 };
 
+enum dyt_status dyti_host_open(const struct dyti_kernel_params *params,
+                               void **out_self);
+void dyti_host_close(void *self);
+const char *dyti_host_isa(void *self);
+
 /* Grow every thread's scratch to `bytes`.  Not from within a tile. */
 enum dyt_status dyti_host_scratch(struct host *host, size_t bytes);
 
