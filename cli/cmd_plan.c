@@ -18,7 +18,8 @@ enum key {
     KEY_CLUSTER,
     KEY_HTML,
     KEY_PINNED,
-    KEY_PAIRS
+    KEY_PAIRS,
+    KEY_EXACT
 };
 
 static const struct argp_option options[] = {
@@ -38,6 +39,9 @@ static const struct argp_option options[] = {
      "bytes stay",
      2},
     {"pairs", KEY_PAIRS, NULL, 0, "With --json: every rank pair", 2},
+    {"exact", KEY_EXACT, NULL, 0,
+     "Order each message of per-tensor by itself: slow, and a little nearer",
+     2},
     {"html", KEY_HTML, "FILE", 0, "Write a page with pictures as well", 2},
     {0},
 };
@@ -76,6 +80,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_PAIRS:
         a->specs.pairs = true;
+        return 0;
+    case KEY_EXACT:
+        a->specs.exact = true;
         return 0;
     case ARGP_KEY_NO_ARGS:
         if (a->specs.from != NULL || a->specs.to != NULL) {

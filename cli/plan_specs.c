@@ -149,6 +149,7 @@ static enum dyt_status price(struct work *w, const struct dyti_plan_specs *p,
                                              .cluster = &w->cluster,
                                              .pinned = p->pinned ||
                                                        w->to.ranks != NULL,
+                                             .exact = p->exact,
                                              .stage = dyti_tell_stage,
                                              .stage_self = tell};
 

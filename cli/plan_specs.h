@@ -17,6 +17,7 @@ struct dyti_plan_specs {
     bool json;
     bool pairs;  /* JSON: every rank pair */
     bool pinned; /* ranks of --to as described */
+    bool exact;  /* each message of `per-tensor` is ordered by itself */
 };
 
 /* Prints to out. */

@@ -23,8 +23,6 @@ struct figures {
 /* Random traffic: 200 cases, in tenths when quick. */
 static const uint32_t ranks_of[] = {3, 5, 6, 7, 12, 24, 48, 96, 120, 128};
 
-#define FUNNEL 2 /* dyti_strategy_at() */
-
 static const struct dyti_replay_options costs = {.costs = true};
 
 /* Order for a cluster with or without prices of messages, and play. */
@@ -54,18 +52,15 @@ static enum dyt_status play(const struct dyti_strategy_ops *strategy,
 static bool measure(const struct dyt_traffic *t, size_t which,
                     struct figures *out)
 {
-    struct dyti_order in = {
-        .cluster = &t->cluster, .flow = t->flow, .flow_count = t->flow_count};
+    struct dyti_order in = {.cluster = &t->cluster,
+                            .flow = t->flow,
+                            .flow_count = t->flow_count,
+                            .detour = t->funnel_count > 0 ? t->funnel : NULL,
+                            .detour_count = t->funnel_count};
     const struct dyti_strategy_ops *strategy = dyti_strategy_at(which);
     double start = bench_seconds(), load = 0.0;
     enum dyt_status st;
 
-    if (which == FUNNEL && t->funnel_count > 0) {
-        /* its detours are flows of their own, tensor by tensor */
-        strategy = &dyti_strategy_optimal;
-        in.flow = t->funnel;
-        in.flow_count = t->funnel_count;
-    }
     st = play(strategy, &in, false, &out->makespan_s[which], &load);
     if (which == 0) {
         out->seconds = bench_seconds() - start;

@@ -81,7 +81,8 @@ static enum dyt_status price(const struct row *row,
 {
     struct dyti_price_params params = {.src_slot = DYTI_ARENA_TRAIN,
                                        .dst_slot = DYTI_ARENA_ROLLOUT,
-                                       .cluster = &j->cluster};
+                                       .cluster = &j->cluster,
+                                       .exact = true};
     struct dyti_arch arch;
     char dir[256];
     uint32_t world;

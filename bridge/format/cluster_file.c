@@ -14,7 +14,7 @@
 #define WHERE_BYTES 512u
 #define TOP_KEYS                                                               \
     "name|hosts|ranks_per_host|memory|nic_gigabytes_per_s|"                    \
-    "core_gigabytes_per_s|self|host|nic"
+    "core_gigabytes_per_s|host_gigabytes_per_s|self|host|nic"
 #define LINK_KEYS "gigabytes_per_s|latency_us|message_us|half_duplex"
 
 struct reader {
@@ -154,6 +154,9 @@ static enum dyt_status read_key(struct reader *r, const struct dyti_toml *v)
     }
     if (strcmp(v->key, "core_gigabytes_per_s") == 0) {
         return read_real(r, v, 1e9, true, &c->core_bytes_per_s);
+    }
+    if (strcmp(v->key, "host_gigabytes_per_s") == 0) {
+        return read_real(r, v, 1e9, true, &c->host_bytes_per_s);
     }
     return unknown(r, v, "", TOP_KEYS);
 }

@@ -27,6 +27,9 @@ struct dyti_price_params {
     /* The destination's ranks are as the user wants them; otherwise they are
      * placed so that most stays where it is. */
     bool pinned;
+    /* Order each message of `per-tensor` by itself; otherwise a few pieces of
+     * each flow stand for all of its messages. */
+    bool exact;
     /* Called with what is begun, of static life.  NULL: nobody asks. */
     void (*stage)(void *self, const char *what);
     void *stage_self;
@@ -35,8 +38,8 @@ struct dyti_price_params {
 struct dyti_price_row {
     const char *name; /* of the strategy */
     uint32_t rounds;
-    size_t pieces;
-    size_t left_out; /* messages that are too many to order; 0: all is there */
+    uint64_t messages;
+    size_t pieces; /* that were ordered: fewer stand for several messages */
     double makespan_s, load_s;         /* the certificate, without latencies */
     struct dyti_simulation simulation; /* bars and memory: of [0] only */
 };

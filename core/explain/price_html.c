@@ -120,18 +120,11 @@ static void put_strategy_table(const struct dyti_price *p, FILE *out)
     for (uint32_t i = 0; i < DYTI_PRICE_STRATEGIES; i++) {
         const struct dyti_price_row *r = &p->row[i];
 
-        if (r->left_out > 0) {
-            fprintf(out,
-                    "<tr><td>%s</td><td></td><td></td><td>%zu</td><td></td>"
-                    "<td>left out: too many</td></tr>",
-                    r->name, r->left_out);
-            continue;
-        }
         fprintf(out,
-                "<tr><td>%s</td><td>%s</td><td>%.2f</td><td>%zu</td>"
+                "<tr><td>%s</td><td>%s</td><td>%.2f</td><td>%" PRIu64 "</td>"
                 "<td>%u</td><td>",
                 r->name, dyti_words_seconds(r->simulation.seconds).text,
-                r->load_s > 0 ? r->makespan_s / r->load_s : 1.0, r->pieces,
+                r->load_s > 0 ? r->makespan_s / r->load_s : 1.0, r->messages,
                 r->rounds);
         put_text(out, r->simulation.text);
         fputs("</td></tr>", out);

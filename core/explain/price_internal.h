@@ -6,9 +6,8 @@
 
 /* What does not move: [world_size] each, owned by price.c. */
 struct dyti_price_rest {
-    uint64_t *resident;            /* lies in each rank's memory all along */
-    uint64_t *keep;                /* copied inside the rank */
-    uint32_t *src_lead, *dst_lead; /* of a funnel */
+    uint64_t *resident; /* lies in each rank's memory all along */
+    uint64_t *keep;     /* copied inside the rank */
 };
 
 /* Fills promotion and promoted. */

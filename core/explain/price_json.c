@@ -102,13 +102,9 @@ static void put_strategies(const struct dyti_price *p, struct dyti_json *json)
 
         dyti_json_begin_object(json, NULL);
         dyti_json_text(json, "name", r->name);
-        if (r->left_out > 0) {
-            dyti_json_u64(json, "left_out_messages", r->left_out);
-            dyti_json_end(json);
-            continue;
-        }
         dyti_json_u64(json, "rounds", r->rounds);
-        dyti_json_u64(json, "messages", r->pieces);
+        dyti_json_u64(json, "messages", r->messages);
+        dyti_json_u64(json, "pieces", r->pieces);
         dyti_json_f64(json, "makespan_seconds", r->makespan_s);
         dyti_json_f64(json, "load_seconds", r->load_s);
         dyti_json_f64(json, "simulated_seconds", r->simulation.seconds);

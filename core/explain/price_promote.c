@@ -16,25 +16,6 @@ struct items {
     size_t count, cap;
 };
 
-static uint64_t route_bytes(const struct dyti_traffic *t,
-                            const struct dyti_route *route)
-{
-    struct dyti_route_cursor cursor = {0};
-    struct dyti_transfer transfer;
-    uint64_t bytes = 0;
-
-    while (dyti_route_next(t, route, &cursor, &transfer)) {
-        uint64_t elements = 1;
-
-        for (uint32_t d = 0; d < transfer.box.ndim; d++) {
-            elements *= (uint64_t)(transfer.box.hi[d] - transfer.box.lo[d]);
-        }
-        bytes +=
-            elements * dyti_dtype_bytes((enum dyti_dtype)transfer.dst_dtype);
-    }
-    return bytes;
-}
-
 /* Equal routes carry equal bytes of equal tensors. */
 static uint64_t content_of(const struct dyti_route *route)
 {
@@ -65,7 +46,7 @@ static enum dyt_status add_rank(const struct dyti_traffic *t, uint32_t rank,
                 (struct dyti_promotable){.src = route->src_rank,
                                          .dst = rank,
                                          .content = content_of(route),
-                                         .bytes = route_bytes(t, route),
+                                         .bytes = dyti_route_bytes(t, route),
                                          .wave = route->wave};
         }
     }

@@ -227,15 +227,21 @@ static void print_strategies(const struct dyti_price *p, FILE *out)
     for (uint32_t i = 0; i < DYTI_PRICE_STRATEGIES; i++) {
         const struct dyti_price_row *r = &p->row[i];
 
-        if (r->left_out > 0) {
-            fprintf(out, "  %-10s %8s %9zu %10s %12s  left out: too many\n",
-                    r->name, "", r->left_out, "", "");
-            continue;
-        }
-        fprintf(out, "  %-10s %8u %9zu %10.2f %12s  %s\n", r->name, r->rounds,
-                r->pieces, r->load_s > 0 ? r->makespan_s / r->load_s : 1.0,
+        fprintf(out, "  %-10s %8u %9" PRIu64 " %10.2f %12s  %s\n", r->name,
+                r->rounds, r->messages,
+                r->load_s > 0 ? r->makespan_s / r->load_s : 1.0,
                 dyti_words_seconds(r->simulation.seconds).text,
                 r->simulation.text);
+    }
+    for (uint32_t i = 0; i < DYTI_PRICE_STRATEGIES; i++) {
+        const struct dyti_price_row *r = &p->row[i];
+
+        if (r->pieces < r->messages) {
+            fprintf(out,
+                    "  %s: %zu pieces stand for its messages; --exact orders "
+                    "each by itself\n",
+                    r->name, r->pieces);
+        }
     }
 }
 

@@ -168,6 +168,7 @@ static void see_end(void *arg, size_t index,
     struct simulator *s = arg;
     const struct dyti_piece *p = &s->piece[index];
     enum dyti_link_class k = dyti_cluster_link(s->cluster, p->from, p->to);
+    uint32_t messages = p->messages > 0 ? p->messages : 1;
     struct dyti_bar bar = {.rank = p->from,
                            .peer = p->to,
                            .link = (uint8_t)k,
@@ -178,9 +179,9 @@ static void see_end(void *arg, size_t index,
 
     s->start[index] = span->start_s;
     s->out.bytes[k] += bar.bytes;
-    s->out.messages[k]++;
-    s->post_s[p->from] +=
-        s->cluster->link[k].message_s + s->cluster->link[k].latency_s;
+    s->out.messages[k] += messages;
+    s->post_s[p->from] += messages * s->cluster->link[k].message_s +
+                          s->cluster->link[k].latency_s;
     *from = fmax(*from, span->end_s);
     *to = fmax(*to, span->arrive_s);
     s->moved_s = fmax(s->moved_s, span->arrive_s);

@@ -213,3 +213,22 @@ bool dyti_route_next(const struct dyti_traffic *traffic,
     }
     return true;
 }
+
+uint64_t dyti_route_bytes(const struct dyti_traffic *traffic,
+                          const struct dyti_route *route)
+{
+    const struct dyti_common *atoms = &traffic->detail->atoms;
+    const struct dyti_common_block *block =
+        &atoms->block[atoms->atom[route->atom].block];
+    struct dyt_box box;
+    uint64_t step, elements = route->tensor_count;
+    uint32_t axis = dyti_common_cut_axis(atoms, route->atom, &step);
+
+    dyti_common_box(atoms, route->atom, &box);
+    box.lo[axis] = route->lo;
+    box.hi[axis] = route->hi;
+    for (uint32_t d = 0; d < box.ndim; d++) {
+        elements *= (uint64_t)(box.hi[d] - box.lo[d]);
+    }
+    return elements * atoms->group[block->group].write_all;
+}

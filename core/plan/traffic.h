@@ -121,6 +121,15 @@ enum dyt_status dyti_traffic_flows(const struct dyti_traffic *traffic,
                                    struct dyti_flow **out_flow,
                                    size_t *out_count);
 
+/* The same bytes by way of one replica, tensor by tensor, as three waves: the
+ * first rank of those that hold parts of a tensor, and are each other's
+ * replicas, gathers it (wave 0); it sends it to the first of each group of
+ * replicas that want it (1), which scatters it (2).  For sched/strategy.h's
+ * funnel.  *out_flow is one block: free(). */
+enum dyt_status dyti_traffic_funnel(const struct dyti_traffic *traffic,
+                                    struct dyti_flow **out_flow,
+                                    size_t *out_count);
+
 /* naive_s / load_s; 1 where nothing moves. */
 double dyti_traffic_gain(const struct dyti_traffic *traffic);
 
@@ -150,6 +159,10 @@ enum dyt_status dyti_traffic_routes(const struct dyti_traffic *traffic,
                                     uint32_t rank,
                                     struct dyti_routes *out_routes);
 void dyti_routes_fini(struct dyti_routes *routes);
+
+/* Written bytes of all its transfers.  O(1). */
+uint64_t dyti_route_bytes(const struct dyti_traffic *traffic,
+                          const struct dyti_route *route);
 
 /* Visit the transfers of a route: tensor by tensor, want by want.  Shards are
  * not looked up: src_shard, dst_shard are UINT32_MAX.  A zeroed cursor starts;

@@ -1,9 +1,11 @@
-/* `funnel`: three hops.  What a rank sends goes to the one of its replicas that
+/* `funnel`: three hops, of streams or, where the detours are given, of
+ * tensors.  What a rank sends goes to the one of its replicas that
  * speaks for all of them; those exchange; the one that speaks for the receiver
  * scatters to it.  Each hop is ordered by `optimal`, and a chunk goes on as
  * soon as it is there: better than phases behind barriers, and as good as the
  * idea allows. */
 #include "base/array.h"
+#include "sched/certificate.h"
 #include "sched/order.h"
 
 #include <stdlib.h>
@@ -239,6 +241,30 @@ static enum dyt_status sort_flows(const struct dyti_order *in,
     return DYT_OK;
 }
 
+/* Waves of detours, each ordered by `optimal`: what a rank sends in one waits
+ * for what it receives in those before. */
+static enum dyt_status order_detours(const struct dyti_order *in,
+                                     struct dyti_pieces *out_pieces)
+{
+    const struct dyti_order waves = {.cluster = in->cluster,
+                                     .flow = in->detour,
+                                     .flow_count = in->detour_count,
+                                     .chunk_bytes = in->chunk_bytes};
+    struct dyti_busiest busiest;
+    struct dyti_pieces made = {0};
+    enum dyt_status st =
+        dyti_busiest_of_flows(in->cluster, in->flow, in->flow_count, &busiest);
+
+    st = st != DYT_OK ? st : dyti_strategy_optimal.order(&waves, &made);
+    if (st != DYT_OK) {
+        DYTI_NOTE("ordering %zu detours by 'funnel'", in->detour_count);
+        return st;
+    }
+    made.load_s = busiest.seconds; /* of what has to go, by any way */
+    *out_pieces = made;
+    return DYT_OK;
+}
+
 static enum dyt_status order(const struct dyti_order *in,
                              struct dyti_pieces *out_pieces)
 {
@@ -246,8 +272,12 @@ static enum dyt_status order(const struct dyti_order *in,
     struct funnel f = {.in = &mine};
     struct dyti_flow *flow = NULL;
     uint32_t *host_lead = NULL;
-    enum dyt_status st = sort_flows(in, &flow);
+    enum dyt_status st;
 
+    if (in->detour != NULL) {
+        return order_detours(in, out_pieces);
+    }
+    st = sort_flows(in, &flow);
     mine.flow = flow;
     st = st != DYT_OK ? st : make_leads(in, &host_lead);
     if (st == DYT_OK) {

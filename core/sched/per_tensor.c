@@ -1,7 +1,9 @@
 /* `per-tensor`: one message for each transfer, tensor after tensor, as a loop
  * over the parameters sends them.  Which tensor a transfer is of is not known
  * here; streams are in the order of the tensors, so those come first that lie
- * near the beginning of their stream. */
+ * near the beginning of their stream.
+ *
+ * For a price, not to be run: a piece may stand for several messages. */
 #include "sched/order.h"
 
 #include <stdlib.h>
@@ -10,8 +12,29 @@
 struct message {
     double place; /* of its middle: 0 … 1 */
     uint64_t lo, hi;
-    uint32_t wave, flow;
+    uint32_t wave, flow, stands_for;
 };
+
+static uint32_t messages_of(const struct dyti_flow *f)
+{
+    return f->messages > 0 ? f->messages : 1;
+}
+
+/* Pieces of a flow. */
+static uint32_t pieces_of(const struct dyti_order *in,
+                          const struct dyti_flow *f)
+{
+    uint32_t n = messages_of(f);
+
+    return in->most_pieces > 0 && n > in->most_pieces ? in->most_pieces : n;
+}
+
+/* Messages before piece k. */
+static uint32_t first_of(const struct dyti_order *in, const struct dyti_flow *f,
+                         uint32_t k)
+{
+    return (uint32_t)((uint64_t)messages_of(f) * k / pieces_of(in, f));
+}
 
 static int compare_message(const void *a, const void *b)
 {
@@ -27,10 +50,11 @@ static int compare_message(const void *a, const void *b)
                               : (x->lo > y->lo) - (x->lo < y->lo);
 }
 
+/* Where message k of a flow ends. */
 static uint64_t end_of(const struct dyti_order *in, size_t flow, uint32_t k)
 {
     const struct dyti_flow *f = &in->flow[flow];
-    uint32_t n = f->messages > 0 ? f->messages : 1;
+    uint32_t n = messages_of(f);
 
     if (in->end != NULL && f->messages > 0) {
         return in->end[flow][k];
@@ -46,10 +70,10 @@ static enum dyt_status count_messages(const struct dyti_order *in,
 
     for (size_t i = 0; i < in->flow_count; i++) {
         const struct dyti_flow *f = &in->flow[i];
-        uint32_t n = f->messages > 0 ? f->messages : 1;
+        uint32_t n = messages_of(f);
         uint64_t last = 0;
 
-        count += n;
+        count += pieces_of(in, f);
         for (uint32_t k = 0; in->end != NULL && k < f->messages; k++) {
             uint64_t end = in->end[i][k];
 
@@ -89,11 +113,12 @@ static enum dyt_status make_messages(const struct dyti_order *in,
     }
     for (size_t i = 0; i < in->flow_count; i++) {
         const struct dyti_flow *f = &in->flow[sorted[i]];
-        uint32_t n = f->messages > 0 ? f->messages : 1;
+        uint32_t n = pieces_of(in, f);
         uint64_t lo = 0;
 
         for (uint32_t k = 0; k < n; k++) {
-            uint64_t hi = end_of(in, sorted[i], k);
+            uint32_t end = first_of(in, f, k + 1);
+            uint64_t hi = end_of(in, sorted[i], end - 1);
 
             if (hi > lo) { /* nothing is no message */
                 m[count++] = (struct message){
@@ -101,7 +126,8 @@ static enum dyt_status make_messages(const struct dyti_order *in,
                     .lo = lo,
                     .hi = hi,
                     .wave = f->wave,
-                    .flow = (uint32_t)i};
+                    .flow = (uint32_t)i,
+                    .stands_for = end - first_of(in, f, k)};
             }
             lo = hi;
         }
@@ -131,7 +157,8 @@ static enum dyt_status order(const struct dyti_order *in,
                                .from = f->src,
                                .to = f->dst,
                                .lo = m[i].lo,
-                               .hi = m[i].hi};
+                               .hi = m[i].hi,
+                               .messages = m[i].stands_for};
 
         st = dyti_piece_add(&wave, &p);
         if (st == DYT_OK && (i + 1 == count || m[i + 1].wave != m[i].wave)) {

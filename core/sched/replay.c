@@ -311,7 +311,10 @@ static void begin_bytes(struct player *p, uint32_t piece)
 
 static void start(struct player *p, uint32_t piece)
 {
-    double post = p->options->costs ? link_of(p, piece)->message_s : 0.0;
+    uint32_t messages = p->piece[piece].messages;
+    double post = p->options->costs ? link_of(p, piece)->message_s *
+                                          (messages > 0 ? messages : 1)
+                                    : 0.0;
 
     p->span[piece].start_s = p->now;
     if (post > 0.0) {

@@ -39,6 +39,14 @@ struct dyti_order {
     /* funnel: the one replica that gathers for a rank, and that scatters to
      * it: [rank_count]; NULL: the lowest rank of its host. */
     const uint32_t *src_lead, *dst_lead;
+    /* funnel: the detours as flows of their own instead, in waves: gather,
+     * exchange, scatter (plan/traffic.h's dyti_traffic_funnel()).  Pieces are
+     * then of these flows. */
+    const struct dyti_flow *detour;
+    size_t detour_count;
+    /* per-tensor: most pieces of a flow.  Where it has more transfers a piece
+     * stands for several that follow each other.  0: a piece for each. */
+    uint32_t most_pieces;
 };
 
 struct dyti_piece {
@@ -46,8 +54,9 @@ struct dyti_piece {
     uint32_t wave;     /* … of which wave */
     uint32_t from, to; /* this hop */
     uint32_t round;
-    uint32_t hop;    /* 0: first */
-    uint64_t lo, hi; /* bytes of the stream; the same range on each hop */
+    uint32_t hop;      /* 0: first */
+    uint64_t lo, hi;   /* bytes of the stream; the same range on each hop */
+    uint32_t messages; /* that it stands for; 0: one */
 };
 
 struct dyti_pieces {

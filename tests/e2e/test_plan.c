@@ -89,6 +89,32 @@ static void the_text_says_it_is_simulated(void **state)
     dyt_run_fini(&run);
 }
 
+/* A 235B: a few pieces stand for millions of messages. */
+static void a_large_model_is_priced(void **state)
+{
+    static const char *const from[] = {
+        "megatron:tp=4,pp=8,dp=4,ep=16,etp=1,zero=1", "zero3:dp=128",
+        "fsdp2:dp=128"};
+
+    (void)state;
+    for (size_t i = 0; i < DYT_TEST_COUNT(from); i++) {
+        struct dyt_run run = dyt_run(
+            "plan", "--from", from[i], "--to", "vllm:tp=8,dp=16", "--model",
+            "configs/models/qwen3-235b-a22b", "--json", NULL);
+        json_t *json = json_of(&run), *row;
+
+        assert_int_equal(0, run.code);
+        row = json_array_get(json_object_get(json, "strategies"), 3);
+        assert_string_equal("per-tensor",
+                            json_string_value(json_object_get(row, "name")));
+        assert_true(number(row, "messages") > 1e6);
+        assert_true(number(row, "pieces") < 1e6);
+        assert_true(number(row, "simulated_seconds") > 0);
+        json_decref(json);
+        dyt_run_fini(&run);
+    }
+}
+
 /* The page stands alone: nothing is fetched, and every element is closed. */
 static void the_page_is_self_contained(void **state)
 {
@@ -170,6 +196,7 @@ static void both_specs_and_a_model_are_needed(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_price_holds_together),
     cmocka_unit_test(the_text_says_it_is_simulated),
+    cmocka_unit_test(a_large_model_is_priced),
     cmocka_unit_test(the_page_is_self_contained),
     cmocka_unit_test(wrong_uses_are_named),
     cmocka_unit_test(both_specs_and_a_model_are_needed),

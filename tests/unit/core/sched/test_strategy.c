@@ -4,6 +4,7 @@
 
 #include "sched/certificate.h"
 #include "sched/order.h"
+#include "sched/replay.h"
 #include "traffic_cases.h"
 
 #define GOAL 1.05
@@ -406,7 +407,78 @@ static void the_check_finds_what_is_wrong(void **state)
     dyt_traffic_close(&t);
 }
 
+/* Pieces that stand for several messages: as many messages and bytes as
+ * without, in the same streams, and no more pieces than asked. */
+static void few_pieces_stand_for_many_messages(void **state)
+{
+    static const struct dyti_replay_options costs = {.costs = true};
+    struct dyt_traffic t;
+
+    (void)state;
+    for (uint32_t shape = 0; shape < 3; shape++) {
+        struct dyti_order in;
+        struct dyti_pieces all = {0}, few = {0};
+        uint64_t messages = 0, want = 0;
+        double exact = 0, near = 0;
+
+        assert_true(dyt_traffic_random(&t, 31 + shape, 12, 4, shape));
+        t.cluster.link[DYTI_LINK_HOST].message_s = 5e-6;
+        t.cluster.link[DYTI_LINK_NIC].message_s = 8e-6;
+        for (size_t i = 0; i < t.flow_count; i++) {
+            t.flow[i].messages = 30 + (uint32_t)(i % 70);
+            want += t.flow[i].messages;
+        }
+        in = order_of(&t);
+        assert_ok(dyti_strategy_per_tensor.order(&in, &all));
+        assert_int_equal(want, all.count);
+        in.most_pieces = 9;
+        assert_ok(dyti_strategy_per_tensor.order(&in, &few));
+        assert_ok(dyti_pieces_check(&in, &few));
+        assert_int_equal(9 * t.flow_count, few.count);
+        for (size_t i = 0; i < few.count; i++) {
+            messages += few.piece[i].messages;
+        }
+        assert_int_equal(want, messages);
+        assert_ok(
+            dyti_replay(&t.cluster, all.piece, all.count, &costs, &exact));
+        assert_ok(dyti_replay(&t.cluster, few.piece, few.count, &costs, &near));
+        assert_true(near > 0.7 * exact && near < 1.3 * exact);
+        dyti_pieces_fini(&all);
+        dyti_pieces_fini(&few);
+        dyt_traffic_close(&t);
+    }
+}
+
+/* Detours given as flows: all of their bytes, wave after wave; the load is that
+ * of what has to go. */
+static void funnel_goes_by_the_detours(void **state)
+{
+    struct dyt_traffic t;
+    struct dyti_order in, detours;
+    struct dyti_pieces p = {0}, optimal = {0};
+
+    (void)state;
+    assert_true(dyt_traffic_layouts(&t, dyt_transitions[0].src,
+                                    dyt_transitions[0].dst, 8));
+    in = order_of(&t);
+    in.detour = t.funnel;
+    in.detour_count = t.funnel_count;
+    detours = in;
+    detours.flow = t.funnel;
+    detours.flow_count = t.funnel_count;
+    assert_ok(dyti_strategy_funnel.order(&in, &p));
+    assert_ok(dyti_pieces_check(&detours, &p));
+    assert_ok(dyti_strategy_optimal.order(&in, &optimal));
+    assert_true(p.load_s == optimal.load_s);
+    assert_true(p.makespan_s > optimal.makespan_s);
+    dyti_pieces_fini(&p);
+    dyti_pieces_fini(&optimal);
+    dyt_traffic_close(&t);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(few_pieces_stand_for_many_messages),
+    cmocka_unit_test(funnel_goes_by_the_detours),
     cmocka_unit_test(published_transitions_end_near_the_load),
     cmocka_unit_test(random_traffic_ends_near_the_load),
     cmocka_unit_test(equal_inputs_give_equal_pieces),
