@@ -14,8 +14,11 @@
 #define WHERE_BYTES 512u
 #define TOP_KEYS                                                               \
     "name|hosts|ranks_per_host|memory|nic_gigabytes_per_s|"                    \
-    "core_gigabytes_per_s|host_gigabytes_per_s|self|host|nic"
-#define LINK_KEYS "gigabytes_per_s|latency_us|message_us|half_duplex"
+    "core_gigabytes_per_s|host_gigabytes_per_s|cores_per_host|start_us|"       \
+    "self|host|nic"
+#define LINK_KEYS                                                              \
+    "gigabytes_per_s|latency_us|message_us|half_duplex|box_ns|"                \
+    "convert_gigabytes_per_s"
 
 struct reader {
     const char *file;
@@ -102,6 +105,10 @@ static enum dyt_status read_link(struct reader *r, const struct dyti_toml *v,
             st = read_real(r, c, 1e-6, true, &link->latency_s);
         } else if (strcmp(c->key, "message_us") == 0) {
             st = read_real(r, c, 1e-6, true, &link->message_s);
+        } else if (strcmp(c->key, "box_ns") == 0) {
+            st = read_real(r, c, 1e-9, true, &link->box_s);
+        } else if (strcmp(c->key, "convert_gigabytes_per_s") == 0) {
+            st = read_real(r, c, 1e9, true, &link->convert_bytes_per_s);
         } else if (strcmp(c->key, "half_duplex") == 0) {
             link->half_duplex = c->flag;
             st = c->type == DYTI_TOML_BOOL ? DYT_OK
@@ -157,6 +164,12 @@ static enum dyt_status read_key(struct reader *r, const struct dyti_toml *v)
     }
     if (strcmp(v->key, "host_gigabytes_per_s") == 0) {
         return read_real(r, v, 1e9, true, &c->host_bytes_per_s);
+    }
+    if (strcmp(v->key, "cores_per_host") == 0) {
+        return read_count(r, v, &c->host_cores);
+    }
+    if (strcmp(v->key, "start_us") == 0) {
+        return read_real(r, v, 1e-6, true, &c->start_s);
     }
     return unknown(r, v, "", TOP_KEYS);
 }

@@ -82,12 +82,23 @@ static enum dyt_status at_rest_of(const struct dyti_price *p,
 
     out->resident = calloc(world, sizeof(*out->resident));
     out->keep = calloc(world, sizeof(*out->keep));
-    if (out->resident == NULL || out->keep == NULL) {
+    out->boxes = calloc(world, sizeof(*out->boxes));
+    if (out->resident == NULL || out->keep == NULL || out->boxes == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "%u ranks", world);
     }
     for (uint32_t r = 0; r < world; r++) {
         out->resident[r] = p->memory[r].src_bytes + p->memory[r].dst_bytes;
         out->keep[r] = p->traffic->rank[r].keep_bytes;
+    }
+    for (size_t i = 0; i < p->traffic->pair_count; i++) {
+        const struct dyti_traffic_pair *pair = &p->traffic->pair[i];
+
+        if (pair->src_rank == pair->dst_rank) {
+            out->boxes[pair->dst_rank].kept += pair->transfers;
+        } else {
+            out->boxes[pair->src_rank].sent += pair->transfers;
+            out->boxes[pair->dst_rank].received += pair->transfers;
+        }
     }
     return DYT_OK;
 }
@@ -103,6 +114,7 @@ static enum dyt_status price_strategy(struct dyti_price *p,
     struct dyti_simulate_inputs in = {.cluster = p->params.cluster,
                                       .pieces = &pieces,
                                       .keep_bytes = rest->keep,
+                                      .boxes = rest->boxes,
                                       .resident_bytes = rest->resident,
                                       .memory_buckets =
                                           first ? MEMORY_BUCKETS : 0,
@@ -152,6 +164,7 @@ static enum dyt_status price_strategies(struct dyti_price *p)
     st = st != DYT_OK ? st : dyti_price_promote(p, &rest);
     free(rest.resident);
     free(rest.keep);
+    free(rest.boxes);
     free(detour);
     free(flow);
     return st;

@@ -6,8 +6,9 @@
 
 /* What does not move: [world_size] each, owned by price.c. */
 struct dyti_price_rest {
-    uint64_t *resident; /* lies in each rank's memory all along */
-    uint64_t *keep;     /* copied inside the rank */
+    uint64_t *resident;            /* lies in each rank's memory all along */
+    uint64_t *keep;                /* copied inside the rank */
+    struct dyti_rank_boxes *boxes; /* a transfer is one, whatever its strides */
 };
 
 /* Fills promotion and promoted. */

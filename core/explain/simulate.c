@@ -3,6 +3,7 @@
 
 #include "base/array.h"
 #include "explain/rings.h"
+#include "explain/work.h"
 #include "sched/replay.h"
 
 #include <math.h>
@@ -33,9 +34,9 @@ struct simulator {
     struct change *change;
     size_t change_count, change_cap;
     size_t bar_cap;
-    double *post_s;   /* [rank_count] of sending messages */
-    double *memory_s; /* [rank_count] of reading and writing memory */
-    double moved_s;   /* when the last piece arrived */
+    double *post_s; /* [rank_count] of sending messages */
+    double *work_s; /* [rank_count] beside its links */
+    double moved_s; /* when the last piece arrived */
     struct dyti_simulation out;
     enum dyt_status status;
 };
@@ -311,37 +312,6 @@ static void add_up_memory(struct simulator *s)
 
 /* ---- what holds it up --------------------------------------------------- */
 
-/* Seconds that each rank's memory is busy, at the speed of a copy (which reads
- * and writes): what it keeps is copied, what it sends is read, what it receives
- * is written.  It goes on beside the links. */
-static void add_copies(struct simulator *s, double *out_most, uint32_t *out_at)
-{
-    double speed = s->cluster->link[DYTI_LINK_SELF].bytes_per_s;
-
-    *out_most = 0.0;
-    *out_at = 0;
-    if (speed <= 0.0) {
-        return;
-    }
-    for (size_t i = 0; i < s->count; i++) {
-        double half = (double)(s->piece[i].hi - s->piece[i].lo) / 2;
-
-        s->memory_s[s->piece[i].from] += half / speed;
-        s->memory_s[s->piece[i].to] += half / speed;
-    }
-    for (uint32_t r = 0; r < s->cluster->rank_count; r++) {
-        if (s->in->keep_bytes != NULL) {
-            s->memory_s[r] += (double)s->in->keep_bytes[r] / speed;
-            s->out.bytes[DYTI_LINK_SELF] += s->in->keep_bytes[r];
-        }
-        s->out.done_s[r] = fmax(s->out.done_s[r], s->memory_s[r]);
-        if (s->memory_s[r] > *out_most) {
-            *out_most = s->memory_s[r];
-            *out_at = r;
-        }
-    }
-}
-
 static void name_busiest(const struct dyti_busiest *b, char *text, size_t bytes)
 {
     if (b->place == DYTI_PLACE_HOST && b->link == DYTI_LINK_HOST) {
@@ -359,8 +329,7 @@ static void name_busiest(const struct dyti_busiest *b, char *text, size_t bytes)
     }
 }
 
-static void find_bottleneck(struct simulator *s, double copies_s,
-                            uint32_t copies_at)
+static void find_bottleneck(struct simulator *s, const struct dyti_work *work)
 {
     struct dyti_simulation *o = &s->out;
     char place[64];
@@ -374,11 +343,13 @@ static void find_bottleneck(struct simulator *s, double copies_s,
     name_busiest(&o->busiest, place, sizeof(place));
     if (!(o->seconds > 0.0)) {
         snprintf(o->text, sizeof(o->text), "nothing moves");
-    } else if (copies_s >= s->moved_s) {
-        o->bottleneck = DYTI_BOTTLENECK_COPIES;
-        o->at = copies_at;
-        snprintf(o->text, sizeof(o->text), "copies inside rank %u: %.3g s",
-                 copies_at, copies_s);
+    } else if (work->seconds >= s->moved_s) {
+        o->bottleneck =
+            work->cores ? DYTI_BOTTLENECK_CORES : DYTI_BOTTLENECK_COPIES;
+        o->at = work->at;
+        snprintf(o->text, sizeof(o->text), "%s %u: %.3g s",
+                 work->cores ? "cores of host" : "copies inside rank", work->at,
+                 work->seconds);
     } else if (o->busiest.seconds >= MOST * o->seconds) {
         o->bottleneck = DYTI_BOTTLENECK_BYTES;
         o->at = o->busiest.at;
@@ -403,6 +374,15 @@ static void find_bottleneck(struct simulator *s, double copies_s,
 
 /* ---- the whole ---------------------------------------------------------- */
 
+static void add_kept(struct simulator *s)
+{
+    for (uint32_t r = 0; r < s->cluster->rank_count; r++) {
+        s->out.bytes[DYTI_LINK_SELF] +=
+            s->in->keep_bytes != NULL ? s->in->keep_bytes[r] : 0;
+        s->out.done_s[r] = fmax(s->out.done_s[r], s->work_s[r]);
+    }
+}
+
 static enum dyt_status simulator_init(struct simulator *s)
 {
     size_t n = s->cluster->rank_count;
@@ -412,11 +392,11 @@ static enum dyt_status simulator_init(struct simulator *s)
     s->out.peak_staging = calloc(n + 1, sizeof(*s->out.peak_staging));
     s->out.done_s = calloc(n + 1, sizeof(*s->out.done_s));
     s->post_s = calloc(n + 1, sizeof(*s->post_s));
-    s->memory_s = calloc(n + 1, sizeof(*s->memory_s));
+    s->work_s = calloc(n + 1, sizeof(*s->work_s));
     s->out.memory =
         calloc(n * s->in->memory_buckets + 1, sizeof(*s->out.memory));
     if (s->out.peak_staging == NULL || s->out.done_s == NULL ||
-        s->post_s == NULL || s->memory_s == NULL || s->out.memory == NULL) {
+        s->post_s == NULL || s->work_s == NULL || s->out.memory == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "%zu ranks", n);
     }
     return DYT_OK;
@@ -431,7 +411,7 @@ static void simulator_fini(struct simulator *s)
     free(s->start);
     free(s->change);
     free(s->post_s);
-    free(s->memory_s);
+    free(s->work_s);
     dyti_simulation_fini(&s->out);
 }
 
@@ -440,8 +420,8 @@ enum dyt_status dyti_simulate(const struct dyti_simulate_inputs *in,
 {
     struct simulator s = {.in = in, .cluster = in->cluster};
     struct dyti_replay_options play = {.costs = true, .ended = see_end};
-    double seconds = 0.0, copies_s = 0.0;
-    uint32_t copies_at = 0;
+    struct dyti_work work = {0};
+    double seconds = 0.0;
     enum dyt_status st = simulator_init(&s);
 
     st = st != DYT_OK ? st : gather_pieces(&s);
@@ -457,12 +437,14 @@ enum dyt_status dyti_simulate(const struct dyti_simulate_inputs *in,
     st = st != DYT_OK ? st
                       : dyti_busiest_of_pieces(s.cluster, s.piece, s.count,
                                                &s.out.busiest);
+    st =
+        st != DYT_OK ? st : dyti_work_of(in, s.piece, s.count, s.work_s, &work);
     if (st == DYT_OK) {
-        add_copies(&s, &copies_s, &copies_at);
-        s.out.seconds = fmax(s.moved_s, copies_s);
+        s.out.seconds = fmax(s.moved_s, work.seconds) + in->cluster->start_s;
+        add_kept(&s);
         join_bars(&s.out);
         add_up_memory(&s);
-        find_bottleneck(&s, copies_s, copies_at);
+        find_bottleneck(&s, &work);
         *out_simulation = s.out;
         s.out = (struct dyti_simulation){0};
     } else {

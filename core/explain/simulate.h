@@ -11,7 +11,11 @@
  * starts until it has left, and at its receiver until it has arrived; pieces
  * that pass through a rank stay there until they have left again.
  * A rank's memory is busy with what it keeps (copied), sends (read) and
- * receives (written), beside its links.  Collectives are pieces too: a
+ * receives (written), beside its links.  Where a host has cores
+ * (cluster.host_cores) those do it, and what messages and boxes cost at both
+ * ends: a rank is one thread, and all of a host together have no more than its
+ * cores.  Meeting and agreeing (cluster.start_s) comes on top of all.
+ * Collectives are pieces too: a
  * broadcast is a ring, in chunks, through the members ordered by host; an
  * all-gather is a ring; scatter and gather are messages of the root.
  *
@@ -22,6 +26,14 @@
 #include "sched/certificate.h"
 #include "sched/promote.h"
 #include "sched/strategy.h"
+
+/* What cores do besides moving bytes, of one rank. */
+struct dyti_rank_boxes {
+    /* Runs of bytes that lie together at both ends. */
+    uint64_t sent, received, kept;
+    /* Bytes, in the destination's dtype, that change theirs here. */
+    uint64_t converted_to_send, converted_received, converted_kept;
+};
 
 /* Zeroed members: nothing of it.  Arrays are borrowed. */
 struct dyti_simulate_inputs {
@@ -34,7 +46,8 @@ struct dyti_simulate_inputs {
     const struct dyti_promotion *promotion; /* its collectives, … */
     uint64_t collective_chunk_bytes; /* … cut so; 0: 1/16 of each part */
     const uint64_t *keep_bytes;      /* [rank_count] copied inside the rank */
-    const uint64_t *resident_bytes;  /* [rank_count] that are there all along */
+    const struct dyti_rank_boxes *boxes; /* [rank_count]; NULL: none */
+    const uint64_t *resident_bytes; /* [rank_count] that are there all along */
     /* Buckets of the memory series of each rank; 0: none is kept. */
     uint32_t memory_buckets;
     bool gantt; /* keep the bars */
@@ -55,7 +68,8 @@ enum dyti_bottleneck {
     DYTI_BOTTLENECK_BYTES,    /* the busiest link's bytes: `busiest` */
     DYTI_BOTTLENECK_MESSAGES, /* posting of one rank's messages, latencies */
     DYTI_BOTTLENECK_WAITING,  /* ends that wait for each other */
-    DYTI_BOTTLENECK_COPIES    /* one rank's copies inside its memory */
+    DYTI_BOTTLENECK_COPIES,   /* one rank's copies inside its memory */
+    DYTI_BOTTLENECK_CORES     /* the work of one host's cores */
 };
 
 struct dyti_simulation {
@@ -63,7 +77,7 @@ struct dyti_simulation {
     enum dyti_bottleneck bottleneck;
     struct dyti_busiest busiest; /* of all that moves, detours included */
     uint32_t at;                 /* MESSAGES, WAITING, COPIES: the rank that is
-                                    done last */
+                                    done last; CORES: the host */
     char text[160];   /* "NIC of rank 17, sending: 12.1 of 12.4 s", … */
     double message_s; /* posting and latency of the busiest rank in all */
     uint64_t bytes[DYTI_LINK_CLASS_COUNT];    /* moved, detours included */

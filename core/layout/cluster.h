@@ -24,6 +24,10 @@ struct dyti_link {
     double latency_s;   /* of one message */
     double message_s;   /* what posting a message costs its sender */
     bool half_duplex;   /* both directions share bytes_per_s */
+    double box_s; /* of a run of bytes that lie together at both ends; where
+                     cores do the work, else nothing */
+    double convert_bytes_per_s; /* likewise: of bytes that change their dtype,
+                                   as bytes_per_s; 0: as fast as others */
 };
 
 /* Plain value; arrays are borrowed. */
@@ -40,6 +44,12 @@ struct dyti_cluster {
     double host_bytes_per_s;     /* all HOST links of a host together (ranks
                                     that share cores and memory); 0 = each its
                                     own */
+    /* Cores of a host that do the work of its ranks, each of which is a thread:
+     * what is kept is copied at SELF's speed, what goes is packed and what
+     * comes is unpacked at the speed of its link (message_s and box_s at both
+     * ends).  0: nothing waits for a core. */
+    uint32_t host_cores;
+    double start_s; /* until all ranks have met, and agreed at the end */
 };
 
 static inline enum dyti_link_class dyti_cluster_link(

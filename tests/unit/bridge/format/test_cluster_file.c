@@ -37,6 +37,42 @@ static void the_shipped_ones_are_what_they_say(void **state)
     }
 }
 
+/* What a host's ranks share, and what cores do, all in the units it says. */
+static void what_a_host_has_is_read(void **state)
+{
+    struct dyti_cluster_file f;
+    const struct dyti_cluster *c = &f.cluster;
+
+    (void)state;
+    assert_ok(parse("hosts = 2\nranks_per_host = 4\n"
+                    "host_gigabytes_per_s = 6.5\nnic_gigabytes_per_s = 20\n"
+                    "core_gigabytes_per_s = 30\ncores_per_host = 3\n"
+                    "start_us = 250\n[self]\ngigabytes_per_s = 8\n"
+                    "convert_gigabytes_per_s = 4\nbox_ns = 12\n[host]\n"
+                    "gigabytes_per_s = 4\nbox_ns = 20\nhalf_duplex = true\n"
+                    "[nic]\ngigabytes_per_s = 1\n",
+                    &f));
+    assert_true(c->host_bytes_per_s == 6.5e9);
+    assert_true(c->host_nic_bytes_per_s == 20e9);
+    assert_true(c->core_bytes_per_s == 30e9);
+    assert_int_equal(3, c->host_cores);
+    assert_true(c->start_s == 250 * 1e-6);
+    assert_true(c->link[DYTI_LINK_SELF].convert_bytes_per_s == 4e9);
+    assert_true(c->link[DYTI_LINK_SELF].box_s == 12 * 1e-9);
+    assert_true(c->link[DYTI_LINK_HOST].box_s == 20 * 1e-9);
+    assert_true(c->link[DYTI_LINK_HOST].half_duplex);
+    assert_true(c->link[DYTI_LINK_NIC].box_s == 0.0);
+    dyti_cluster_file_fini(&f);
+    assert_status(
+        DYT_ERR_CONFIG,
+        parse("hosts = 1\nranks_per_host = 1\ncores_per_host = 0\n" LINKS, &f));
+    assert_error_has("cores_per_host must be a whole number from 1");
+    assert_status(DYT_ERR_CONFIG, parse("hosts = 1\nranks_per_host = 1\n"
+                                        "host_gigabyte_per_s = 1\n" LINKS,
+                                        &f));
+    assert_error_has("did you mean \"host_gigabytes_per_s\"?");
+}
+
 static void hosts_may_be_of_unequal_size(void **state)
 {
     struct dyti_cluster_file f;
@@ -111,6 +147,7 @@ static void wrong_ones_are_named(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_shipped_ones_are_what_they_say),
+    cmocka_unit_test(what_a_host_has_is_read),
     cmocka_unit_test(hosts_may_be_of_unequal_size),
     cmocka_unit_test(wrong_ones_are_named),
 };

@@ -250,7 +250,48 @@ static void copies_and_nothing(void **state)
     assert_null(s.done_s);
 }
 
+/* Two ranks on two cores, 300 bytes one way: 3 s of packing and of unpacking
+ * side by side; what each keeps, its boxes and messages come on top.  On one
+ * core all of it is one after the other. */
+static void cores_do_the_work(void **state)
+{
+    static const uint64_t keep[] = {1000, 0};
+    static const struct dyti_rank_boxes boxes[] = {
+        {.sent = 10, .kept = 20, .converted_kept = 500}, {.received = 10}};
+    struct dyti_piece p[] = {piece(0, 1, 0, 0, 100), piece(0, 1, 1, 100, 300)};
+    struct dyti_pieces pieces = {.piece = p, .count = 2, .round_count = 2};
+    struct dyti_cluster c = four();
+    struct dyti_simulate_inputs in = {
+        .cluster = &c, .pieces = &pieces, .keep_bytes = keep, .boxes = boxes};
+    struct dyti_simulation s = {0};
+    double sender, receiver;
+
+    (void)state;
+    c.rank_count = 2;
+    c.host_count = 1;
+    c.link[DYTI_LINK_HOST].latency_s = 0;
+    c.link[DYTI_LINK_HOST].box_s = 0.01;
+    c.link[DYTI_LINK_SELF].box_s = 0.02;
+    c.link[DYTI_LINK_SELF].convert_bytes_per_s = 250.0;
+    c.host_cores = 2;
+    c.start_s = 7;
+    p[1].messages = 3;
+    sender = 3 + 4 * 0.25 + 10 * 0.01 + 1 + 20 * 0.02 + 500 * (0.004 - 0.001);
+    receiver = 3 + 4 * 0.25 + 10 * 0.01;
+    assert_ok(dyti_simulate(&in, &s));
+    assert_true(near(s.seconds, sender + 7));
+    assert_int_equal(DYTI_BOTTLENECK_CORES, s.bottleneck);
+    assert_non_null(strstr(s.text, "cores of host 0"));
+    assert_int_equal(4, s.messages[DYTI_LINK_HOST]);
+    dyti_simulation_fini(&s);
+    c.host_cores = 1;
+    assert_ok(dyti_simulate(&in, &s));
+    assert_true(near(s.seconds, sender + receiver + 7));
+    dyti_simulation_fini(&s);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(cores_do_the_work),
     cmocka_unit_test(costs_and_classes),
     cmocka_unit_test(half_duplex_is_shared),
     cmocka_unit_test(hosts_share_their_nics),
