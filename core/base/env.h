@@ -26,6 +26,10 @@
     X(CACHE, "DYNATRAIN_CACHE", NULL, "folder",                                \
       "converted models and Python environments (else "                        \
       "$XDG_CACHE_HOME/dynatrain or ~/.cache/dynatrain)")                      \
+    X(LIBRARY, "DYNATRAIN_LIBRARY", NULL, "file",                              \
+      "the libdynatrain.so that the Python package loads (else its own)")      \
+    X(VLLM, "DYNATRAIN_VLLM", NULL, "JSON object",                             \
+      "options of the vLLM backend that its init_info does not give")          \
     X(PREFIX, "DYNATRAIN_PREFIX", NULL, "folder",                              \
       "where make looks for libraries besides the system's places")
 

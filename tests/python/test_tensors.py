@@ -1,0 +1,156 @@
+"""Where tensors lie, and rows as the library takes them.  No library needed."""
+
+import array
+import ctypes
+import random
+
+import support
+from dynatrain import _abi, errors, rules, session, tensors
+
+
+class Array:
+    """An array of three strided rows by the array interface alone."""
+
+    def __init__(self, typestr="<f4", read_only=False):
+        self.memory = (ctypes.c_float * 12)(*range(12))
+        self.__array_interface__ = {
+            "version": 3, "typestr": typestr, "shape": (3, 2),
+            "strides": (16, 4),
+            "data": (ctypes.addressof(self.memory), read_only)}
+
+
+class Torch:
+    """What torch tensors have and the binding looks at."""
+
+    class Device:
+        type, index = "cpu", None
+
+    dtype, shape, device = "torch.bfloat16", (4, 3), Device()
+
+    def data_ptr(self):
+        return 4096
+
+    def stride(self):
+        return (3, 1)
+
+
+def array_interface_is_read():
+    source = Array()
+    memory = tensors.memory_of(source)
+    assert memory.address == ctypes.addressof(source.memory)
+    assert memory.shape == (3, 2) and memory.stride == (4, 1)
+    assert memory.dtype == "float32" and memory.keep is source
+    assert tensors.memory_of(Array(read_only=True)).read_only
+
+
+def torch_tensors_are_read_by_duck():
+    memory = tensors.memory_of(Torch())
+    assert memory[:5] == (4096, (4, 3), (3, 1), "bfloat16", "cpu"), memory
+
+
+def buffers_are_read():
+    numbers = array.array("f", [1.0, 2.0, 3.0])
+    memory = tensors.memory_of(numbers)
+    assert memory.address == numbers.buffer_info()[0]
+    assert memory.shape == (3,) and memory.dtype == "float32"
+
+
+def dlpack_capsules_are_read():
+    shape = (ctypes.c_int64 * 2)(2, 3)
+    about = tensors._DlTensor(data=8192, device_type=1, ndim=2, code=4,
+                              bits=16, lanes=1, shape=shape, offset=64)
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype = ctypes.py_object
+    new.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+
+    class Foreign:
+        def __dlpack__(self):
+            return new(ctypes.addressof(about), b"dltensor", None)
+
+    memory = tensors.memory_of(Foreign())
+    assert memory[:5] == (8256, (2, 3), (3, 1), "bfloat16", "cpu"), memory
+
+
+def what_cannot_be_read_is_named():
+    support.raises(errors.InvalidError, lambda: tensors.memory_of(object()),
+                   "object has no data_ptr")
+    support.raises(errors.UnsupportedError,
+                   lambda: tensors.memory_of(Array(typestr="<f8")),
+                   "<f8", "bfloat16")
+    support.raises(errors.UnsupportedError,
+                   lambda: tensors.memory_of(Array(typestr=">f4")),
+                   "big-endian")
+    support.raises(errors.InvalidError, lambda: tensors.memory_of(b"abc"))
+
+
+def flat_ranges_are_few_boxes():
+    random.seed(1)
+    for _ in range(300):
+        shape = tuple(random.randint(1, 5) for _ in range(random.randint(1, 4)))
+        total = tensors.elements(shape)
+        first = random.randint(0, total)
+        last = random.randint(first, total)
+        boxes = tensors.flat_boxes(shape, first, last)
+        assert len(boxes) <= 2 * len(shape) - 1, (shape, first, last)
+        seen = []
+        for lo, hi in boxes:
+            indices = [()]
+            for a, b in zip(lo, hi):
+                indices = [i + (x,) for i in indices for x in range(a, b)]
+            seen += [tensors.flat_offset(shape, i) for i in indices]
+        assert seen == list(range(first, last)), (shape, first, last, boxes)
+
+
+def rows_become_structs():
+    source = Array()
+    view = session.ViewBuffer([
+        session.Row("a", source, kind="exp_avg", pieces=[
+            session.Piece("t", (5, 0), (8, 2), at=(0, 0))],
+            global_shape=(9, 2), optional=True),
+        session.Row("b", dtype="bfloat16", shape=(7,), staged=True)])
+    first, second = view.array[0], view.array[1]
+    assert first.struct_size == ctypes.sizeof(_abi.Row) and first.kind == 3
+    assert list(first.shape[:2]) == [3, 2] and list(first.stride[:2]) == [4, 1]
+    assert first.data == ctypes.addressof(source.memory) and first.fd == -1
+    assert first.flags == _abi.ROW_OPTIONAL and first.piece_count == 1
+    assert list(first.piece[0].box.lo[:2]) == [5, 0]
+    assert first.piece[0].tensor == b"t" and first.piece_struct_size == \
+        ctypes.sizeof(_abi.Piece)
+    assert second.data is None and second.flags == _abi.ROW_STAGED
+    assert second.dtype == 1 and not second.piece
+    assert view.view.row_count == 2
+    support.raises(errors.InvalidError, lambda: session.ViewBuffer(
+        [session.Row("c", source, kind="velocity")]), "velocity", "exp_avg_sq")
+
+
+def tables_become_rules():
+    made = rules.from_table({"family": "mine", "rule": [
+        {"name": "h.{layer}.qkv", "part": [
+            {"tensor": "l.{layer}.q", "cut": "heads", "unit": "head_dim"},
+            {"tensor": "l.{layer}.k", "cut": "heads", "unit": 16}]},
+        {"name": "rotary.{*}", "flags": ["optional"]}]})
+    assert made.family == "mine" and len(made) == 2
+    rule = made.struct.rule[0]
+    assert rule.part[0].unit_attribute == b"head_dim"
+    assert rule.part[1].unit == 16 and rule.part[1].unit_attribute is None
+    assert rule.part[1].cut == 2 and made.struct.rule[1].part_count == 0
+    assert made.struct.rule[1].flags == _abi.ROW_OPTIONAL
+    for wrong, says in (({"rule": [{"nam": "x"}]}, "nam"),
+                        ({"rule": [{"name": "x", "part": [{}]}]}, "tensor"),
+                        ({"rule": [{"name": "x", "part": [
+                            {"tensor": "t", "cut": "half"}]}]}, "half")):
+        support.raises(errors.Error, lambda w=wrong: rules.from_table(w), says)
+
+
+def statuses_are_classes():
+    problem = errors.error(-14, "nobody listens")
+    assert isinstance(problem, TimeoutError) and str(problem) == \
+        "nobody listens" and problem.name == "DYT_ERR_TIMEOUT"
+    assert errors.error(-99, "").status == -99
+
+
+if __name__ == "__main__":
+    support.run(array_interface_is_read, torch_tensors_are_read_by_duck,
+                buffers_are_read, dlpack_capsules_are_read,
+                what_cannot_be_read_is_named, flat_ranges_are_few_boxes,
+                rows_become_structs, tables_become_rules, statuses_are_classes)
