@@ -53,6 +53,16 @@ static bool has_param_only(const struct dyti_model *model)
     return false;
 }
 
+/* … and come from param, which has a dtype of their own. */
+static void add_param_only(const struct dyti_layout *src,
+                           enum dyti_arena_slot src_slot,
+                           struct dyti_plan_inputs *inputs)
+{
+    if (holds(src, DYTI_PARAM) && has_param_only(src->model)) {
+        add_source(inputs, src, src_slot, DYTI_PARAM);
+    }
+}
+
 static enum dyt_status want_param(const struct dyti_layout *src,
                                   enum dyti_arena_slot src_slot,
                                   struct dyti_plan_inputs *inputs)
@@ -63,14 +73,13 @@ static enum dyt_status want_param(const struct dyti_layout *src,
 
     if (holds(src, DYTI_MASTER)) {
         add_want(inputs, DYTI_PARAM, src, src_slot, DYTI_MASTER);
-        if (holds(src, DYTI_PARAM) && has_param_only(src->model)) {
-            add_source(inputs, src, src_slot, DYTI_PARAM);
-        }
+        add_param_only(src, src_slot, inputs);
     } else if (holds(src, DYTI_PARAM) && is_as_wide(have, need)) {
         add_want(inputs, DYTI_PARAM, src, src_slot, DYTI_PARAM);
     } else if (src->desc.residency[DYTI_MASTER] == DYTI_PARKED &&
                holds(dst, DYTI_MASTER)) {
         add_want(inputs, DYTI_PARAM, dst, inputs->dst_slot, DYTI_MASTER);
+        add_param_only(src, src_slot, inputs);
     } else {
         return DYTI_FAIL(DYT_ERR_LAYOUT,
                          "param of phase %s as %s has no source: phase %s "

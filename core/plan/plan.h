@@ -108,7 +108,7 @@ struct dyti_plan {
  * is wanted, but for those that src parks: they lie where dst expects them.
  *   param   from src's master where src holds one (always newest); else from
  *           src's param unless that is narrower; else from the master that
- *           src parks and dst holds
+ *           src parks and dst holds; tensors without a master from param
  *   others  from the same kind of src
  *
  * @return DYT_ERR_LAYOUT  a wanted kind has no source: the text names it; or

@@ -130,15 +130,18 @@ static inline void dyt_ranks_processes(struct dyt_rank *rank, uint32_t size,
     }
 }
 
-/* Run fn on all ranks; the test fails with the first rank's words. */
-static inline void dyt_ranks_run(enum dyt_ranks_kind kind, uint32_t size,
-                                 dyt_rank_fn fn, void *arg)
+#define DYT_RANKS_WORDS 1100u
+
+/* Run fn on all ranks; the first rank's words if something went wrong. */
+static inline void dyt_ranks_try(enum dyt_ranks_kind kind, uint32_t size,
+                                 dyt_rank_fn fn, void *arg,
+                                 char wrong[DYT_RANKS_WORDS])
 {
     size_t bytes = DYT_RANKS_MAX * sizeof(struct dyt_rank);
     struct dyt_rank *rank = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    char wrong[1100] = "";
 
+    wrong[0] = '\0';
     if (rank == MAP_FAILED || size > DYT_RANKS_MAX) {
         fail_msg("no memory for %u ranks", size);
     }
@@ -153,11 +156,20 @@ static inline void dyt_ranks_run(enum dyt_ranks_kind kind, uint32_t size,
     }
     for (uint32_t i = 0; i < size && wrong[0] == '\0'; i++) {
         if (rank[i].wrong[0] != '\0') {
-            snprintf(wrong, sizeof(wrong), "rank %u of %u: %s", i, size,
+            snprintf(wrong, DYT_RANKS_WORDS, "rank %u of %u: %s", i, size,
                      rank[i].wrong);
         }
     }
     (void)munmap(rank, bytes);
+}
+
+/* … the test fails with them. */
+static inline void dyt_ranks_run(enum dyt_ranks_kind kind, uint32_t size,
+                                 dyt_rank_fn fn, void *arg)
+{
+    char wrong[DYT_RANKS_WORDS];
+
+    dyt_ranks_try(kind, size, fn, arg, wrong);
     if (wrong[0] != '\0') {
         fail_msg("%s", wrong);
     }

@@ -43,16 +43,27 @@ static inline bool dyt_shrink_once(dyt_shrink_fn check, const int64_t *least,
     return false;
 }
 
+/* Makes a case as small as it gets while it fails, and says why that one does;
+ * NULL: it holds as it is. */
+static inline const char *dyt_shrink_down(dyt_shrink_fn check,
+                                          const int64_t *least, int64_t *value,
+                                          size_t count)
+{
+    const char *why = check(value);
+
+    while (why != NULL && dyt_shrink_once(check, least, value, count, &why)) {
+    }
+    return why;
+}
+
 static inline void dyt_shrink_hold(dyt_shrink_fn check, const char *const *name,
                                    const int64_t *least, int64_t *value,
                                    size_t count)
 {
-    const char *why = check(value);
+    const char *why = dyt_shrink_down(check, least, value, count);
 
     if (why == NULL) {
         return;
-    }
-    while (dyt_shrink_once(check, least, value, count, &why)) {
     }
     for (size_t i = 0; i < count; i++) {
         print_error("  %s %" PRId64 "\n", name[i], value[i]);
