@@ -243,7 +243,8 @@ static enum dyt_status post_link(struct dyti_switch *self, uint32_t link)
             .kind = is_send ? DYTI_MOVE_SEND : DYTI_MOVE_RECV,
             .buf = m->staging + step->staging_offset,
             .size_bytes = step->hi - step->lo,
-            .through = payload_of(self, index)};
+            .through = payload_of(self, index),
+            .mark = index};
         struct flight *flight = &m->flight[m->flight_count];
         enum dyt_status st =
             m->mover->post(m->mover_self, &move, &flight->ticket);
@@ -301,11 +302,29 @@ uint32_t dyti_messages_in_flight(const struct dyti_switch *self)
     return self->messages == NULL ? 0 : self->messages->flight_count;
 }
 
-enum dyt_status dyti_messages_poll(struct dyti_switch *self,
-                                   uint32_t landed[DYTI_SLOTS_MAX],
-                                   uint32_t *out_count)
+/* All that have ended, from a mover that knows them. */
+static enum dyt_status look_once(struct dyti_messages *m,
+                                 uint32_t landed[DYTI_SLOTS_MAX],
+                                 uint32_t *out_count)
 {
-    struct dyti_messages *m = self->messages;
+    uint64_t mark[DYTI_SLOTS_MAX];
+    uint32_t count = 0;
+    enum dyt_status st =
+        m->mover->landed(m->mover_self, mark, DYTI_SLOTS_MAX, &count);
+
+    for (uint32_t i = 0; i < count && st == DYT_OK; i++) {
+        landed[i] = (uint32_t)mark[i];
+    }
+    m->flight_count -= count;
+    *out_count = count;
+    return st;
+}
+
+/* Each asked in turn. */
+static enum dyt_status look_at_each(struct dyti_messages *m,
+                                    uint32_t landed[DYTI_SLOTS_MAX],
+                                    uint32_t *out_count)
+{
     uint32_t count = 0, kept = 0;
     enum dyt_status st = DYT_OK;
 
@@ -323,6 +342,20 @@ enum dyt_status dyti_messages_poll(struct dyti_switch *self,
         m->flight[kept++] = flight;
     }
     m->flight_count = kept;
+    *out_count = count;
+    return st;
+}
+
+enum dyt_status dyti_messages_poll(struct dyti_switch *self,
+                                   uint32_t landed[DYTI_SLOTS_MAX],
+                                   uint32_t *out_count)
+{
+    struct dyti_messages *m = self->messages;
+    uint32_t count = 0;
+    enum dyt_status st = m->mover->landed != NULL
+                             ? look_once(m, landed, &count)
+                             : look_at_each(m, landed, &count);
+
     for (uint32_t i = 0; i < count && st == DYT_OK; i++) {
         st = post_link(
             self, link_of(self->schedule, &self->schedule->step[landed[i]]));

@@ -132,6 +132,9 @@ struct dyti_group_ops {
      * wait    sleep until something may have moved, at most 40 ms.
      *         DYT_ERR_PEER after an abort; DYT_ERR_TIMEOUT, with the rank, when
      *         nothing has moved for the group's timeout
+     * landed  one look at all that is in flight; the tickets of at most
+     *         `cap` messages that have ended, which are spent.  Costs what has
+     *         moved.  NULL: poll() each
      * cancel  forget what is in flight, and drop what has come and nobody
      *         received.  For when no member sends: all call it, then meet */
     enum dyt_status (*post)(void *self, const struct dyti_p2p *message,
@@ -139,6 +142,8 @@ struct dyti_group_ops {
     enum dyt_status (*poll)(void *self, uint64_t ticket);
     enum dyt_status (*wait)(void *self);
     void (*cancel)(void *self);
+    enum dyt_status (*landed)(void *self, uint64_t *ticket, uint32_t cap,
+                              uint32_t *out_count);
 };
 
 /* A group as rooms get it: the table and its handle.  ops == NULL or size 1:

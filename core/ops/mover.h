@@ -52,6 +52,7 @@ struct dyti_move {
      * and not from `buf`, whose head alone is used; borrowed until the ticket
      * completes. */
     const struct dyti_p2p_through *through;
+    uint64_t mark; /* SEND, RECV: the caller's own, that landed() gives back */
 };
 
 struct dyti_mover_ops {
@@ -82,6 +83,10 @@ struct dyti_mover_ops {
     enum dyt_status (*wait)(void *self);
     /* Does post() take a move's `through`?  NULL: no. */
     bool (*through)(const void *self);
+    /* Instead of poll() for each: one look; the marks of at most `cap` messages
+     * that have ended, whose tickets are spent.  NULL: there is no such way. */
+    enum dyt_status (*landed)(void *self, uint64_t *mark, uint32_t cap,
+                              uint32_t *out_count);
 };
 
 #endif /* DYTI_OPS_MOVER_H */

@@ -303,6 +303,7 @@ void dyti_message_order_fini(struct dyti_message_order *order)
         dyti_chains_fini(&order->own_chains);
         free(order->piece);
         free(order->link_last);
+        free(order->link_done);
         free(order);
     }
 }
@@ -329,13 +330,22 @@ enum dyt_status dyti_message_order_init(const struct dyti_sched_builder *b,
         order->link_last =
             calloc(2u * s->world_size, sizeof(*order->link_last));
     }
-    if (order == NULL || order->link_last == NULL || s->link_first == NULL) {
+    if (order != NULL && links->strategy->one_by_one) {
+        order->link_done =
+            malloc(2u * s->world_size * sizeof(*order->link_done));
+    }
+    if (order == NULL || order->link_last == NULL || s->link_first == NULL ||
+        (links->strategy->one_by_one && order->link_done == NULL)) {
         st = DYTI_FAIL(DYT_ERR_NOMEM, "messages of %u ranks", s->world_size);
         goto out;
     }
     memset(s->link_first, 0xff, 2u * s->world_size * sizeof(*s->link_first));
     memset(order->link_last, 0xff,
            2u * s->world_size * sizeof(*order->link_last));
+    if (order->link_done != NULL) {
+        memset(order->link_done, 0xff,
+               2u * s->world_size * sizeof(*order->link_done));
+    }
     st = dyti_message_slots(links, &order->message_bytes, &order->slot_count);
     if (st == DYT_OK && links->flow == NULL && count == 0 &&
         b->plan->rank < 0) {

@@ -91,6 +91,25 @@ static struct dyti_step form_of(const struct dyti_piece *piece,
                               .link_next = DYTI_NO_STEP};
 }
 
+/* The first step of a message on a link waits for the last of the one before,
+ * where a strategy has them go one by one; and is that of the next. */
+static enum dyt_status after_link(const struct dyti_message_order *order,
+                                  struct dyti_sched_builder *b, uint32_t link,
+                                  uint32_t first)
+{
+    return order->link_done == NULL
+               ? DYT_OK
+               : dyti_sched_add_edge(b, order->link_done[link], first);
+}
+
+static void done_on_link(struct dyti_message_order *order, uint32_t link,
+                         uint32_t last)
+{
+    if (order->link_done != NULL) {
+        order->link_done[link] = last;
+    }
+}
+
 /* One end of a message. */
 static enum dyt_status add_move(struct dyti_message_order *order,
                                 struct dyti_sched_builder *b,
@@ -157,10 +176,12 @@ static enum dyt_status add_send(struct dyti_message_order *order,
     st = dyti_sched_add_step(b, &step, &pack);
     st = st != DYT_OK ? st
                       : dyti_sched_add_edge(b, order->slot[slot].last, pack);
+    st = st != DYT_OK ? st : after_link(order, b, piece->to, pack);
     st = st != DYT_OK ? st
                       : add_move(order, b, piece, true, step.staging_offset,
                                  pack, &move);
     order->slot[slot].last = move;
+    done_on_link(order, piece->to, move);
     return st;
 }
 
@@ -183,6 +204,7 @@ static enum dyt_status add_onward(struct dyti_message_order *order,
                       slot_offset(order, b->schedule, held.slot), held.step,
                       &move);
         order->slot[held.slot] = (struct dyti_staging_slot){.last = move};
+        done_on_link(order, piece->to, move);
         return st;
     }
     return DYTI_FAIL(DYT_ERR_INVALID,
@@ -217,11 +239,13 @@ static enum dyt_status add_receive(struct dyti_message_order *order,
 {
     struct dyti_step step = form_of(piece, DYTI_STEP_UNPACK);
     uint32_t slot = take_slot(order), move = 0;
+    uint32_t link = b->schedule->world_size + piece->from;
     enum dyt_status st;
 
     step.staging_offset = slot_offset(order, b->schedule, slot);
     st = add_move(order, b, piece, false, step.staging_offset,
                   order->slot[slot].last, &move);
+    st = st != DYT_OK ? st : after_link(order, b, link, move);
     if (st != DYT_OK) {
         return st;
     }
@@ -231,6 +255,7 @@ static enum dyt_status add_receive(struct dyti_message_order *order,
             NULL) {
         st = add_unpack(b, piece, step, move, &order->slot[slot].last);
     }
+    done_on_link(order, link, order->slot[slot].last);
     if (piece->to != piece->dst) {
         b->schedule->passed_count += order->slot[slot].last != move;
         order->slot[slot].held = true;

@@ -30,6 +30,9 @@ struct dyti_message_order {
     struct dyti_held_piece held[DYTI_SLOTS_MAX];
     uint32_t held_count;
     uint32_t *link_last; /* [2 * world_size], owned */
+    /* [2 * world_size] what ended the last message of a link at this end;
+     * owned. NULL: the next one need not wait for it. */
+    uint32_t *link_done;
 };
 
 #endif /* DYTI_SCHED_MESSAGES_H */

@@ -186,5 +186,5 @@ static enum dyt_status order(const struct dyti_order *in,
     return st;
 }
 
-const struct dyti_strategy_ops dyti_strategy_per_tensor = {.name = "per-tensor",
-                                                           .order = order};
+const struct dyti_strategy_ops dyti_strategy_per_tensor = {
+    .name = "per-tensor", .one_by_one = true, .order = order};

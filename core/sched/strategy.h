@@ -72,6 +72,10 @@ struct dyti_pieces {
 
 struct dyti_strategy_ops {
     const char *name; /* "optimal", "xor", "funnel", "per-tensor" */
+    /* One message after the other: at either end of a link the next one begins
+     * when the last has been sent, or unpacked.  Else as many are under way as
+     * there are slots. */
+    bool one_by_one;
     /* DYT_ERR_INVALID  a flow of no bytes, to itself, given twice, of a rank
      *                  that the cluster has not; a link without a speed
      * DYT_ERR_OVERFLOW, DYT_ERR_NOMEM; *out_pieces untouched on all */

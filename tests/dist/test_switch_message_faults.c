@@ -191,6 +191,7 @@ static uint32_t run_fault(enum dyt_ranks_kind kind, enum wrong wrong,
     faulty.open = faulty_open;
     faulty.post = faulty_post;
     faulty.poll = faulty_poll;
+    faulty.landed = NULL; /* so it is asked by poll */
     faulty.wait = faulty_wait;
     memset(&fault, 0, sizeof(fault));
     fault.wrong = wrong;

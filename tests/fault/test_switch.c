@@ -473,6 +473,7 @@ static void messages_that_go_wrong_end_as_the_row_says(void **state)
     broken_group = dyti_group_shm;
     broken_group.post = group_post;
     broken_group.poll = group_poll;
+    broken_group.landed = NULL; /* so it is asked by poll */
     sw_group = &broken_group;
     sw_message = &dyti_mover_message;
     sw_host = hosts;

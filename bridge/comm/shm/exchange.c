@@ -92,7 +92,7 @@ enum dyt_status dyti_shm_send_some(struct dyti_shm_group *group,
         *done = HEADER_BYTES;
     }
     full = message->size_bytes + HEADER_BYTES;
-    bytes = min_u64(full - *done, room);
+    bytes = min_u64(min_u64(full - *done, room), group->part_bytes);
     if (bytes > 0) {
         st =
             copy_bytes(group, ring, head, message, *done - HEADER_BYTES, bytes);
@@ -182,7 +182,8 @@ enum dyt_status dyti_shm_receive_some(struct dyti_shm_group *group,
         have -= HEADER_BYTES;
         *done = HEADER_BYTES;
     }
-    bytes = min_u64(message->size_bytes + HEADER_BYTES - *done, have);
+    bytes = min_u64(min_u64(message->size_bytes + HEADER_BYTES - *done, have),
+                    group->part_bytes);
     if (bytes > 0) {
         enum dyt_status st =
             copy_bytes(group, ring, tail, message, *done - HEADER_BYTES, bytes);

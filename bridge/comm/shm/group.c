@@ -130,6 +130,10 @@ static enum dyt_status group_open(const struct dyti_group_params *params,
     group->oversubscribed = params->oversubscribed;
     group->slot_bytes = slot_bytes(params->size);
     group->ring_bytes = ring_bytes(params->size);
+    /* With a core for each, one drains what the other fills; without, a peer
+     * is woken for as much as there can be. */
+    group->part_bytes =
+        params->oversubscribed ? group->ring_bytes : group->ring_bytes / 4;
     group->rendezvous = params->shared;
     group->member = (struct dyti_shm_member *)(group->rendezvous + 1);
     /* A handle that is opened again goes on where the last one stopped. */
@@ -166,4 +170,5 @@ const struct dyti_group_ops dyti_group_shm = {
     .poll = dyti_shm_poll,
     .wait = dyti_shm_wait,
     .cancel = dyti_shm_cancel,
+    .landed = dyti_shm_landed,
 };

@@ -44,42 +44,90 @@ static void append(struct dyti_shm_posts *posts, struct dyti_shm_list *list,
     list->last = place;
 }
 
-/* Move the messages of one list on, oldest first. */
+static uint16_t take_first(struct dyti_shm_posts *posts,
+                           struct dyti_shm_list *list)
+{
+    uint16_t place = list->first;
+
+    list->first = posts->post[place - 1].next;
+    list->last = list->first == 0 ? 0 : list->last;
+    return place;
+}
+
+static void take(struct dyti_shm_posts *posts, struct dyti_shm_list *list,
+                 uint16_t place)
+{
+    uint16_t before = 0;
+
+    for (uint16_t at = list->first; at != place;
+         at = posts->post[at - 1].next) {
+        before = at;
+    }
+    if (before == 0) {
+        (void)take_first(posts, list);
+        return;
+    }
+    posts->post[before - 1].next = posts->post[place - 1].next;
+    list->last = list->last == place ? before : list->last;
+}
+
+static void spend(struct dyti_shm_posts *posts, uint16_t place)
+{
+    posts->post[place - 1].open = false;
+    posts->post[place - 1].next = posts->unused;
+    posts->unused = place;
+}
+
+static enum dyt_status move_on(struct dyti_shm_group *group,
+                               struct dyti_shm_post *post, uint64_t *out_bytes)
+{
+    uint64_t before = post->done;
+    bool moved = false;
+    enum dyt_status st =
+        post->message.is_send
+            ? dyti_shm_send_some(group, &post->message, &post->done, &moved)
+            : dyti_shm_receive_some(group, &post->message, &post->done, &moved);
+
+    *out_bytes = post->done - before;
+    return st;
+}
+
+/* Move the messages of one list on, oldest first: as much as a ring takes, and
+ * no more, for there are other lists. */
 static enum dyt_status run_list(struct dyti_shm_group *group,
                                 struct dyti_shm_list *list, bool *moved)
 {
     struct dyti_shm_posts *posts = &group->posts;
+    uint64_t all = 0, told = 0;
     uint32_t peer = 0;
-    bool here = false;
 
-    while (list->first != 0) {
+    while (list->first != 0 && all < group->ring_bytes) {
         struct dyti_shm_post *post = &posts->post[list->first - 1];
-        bool some = false;
-        enum dyt_status st = DYT_OK;
+        uint64_t bytes = 0;
+        enum dyt_status st = move_on(group, post, &bytes);
 
         peer = post->message.peer;
-        if (post->message.is_send) {
-            st = dyti_shm_send_some(group, &post->message, &post->done, &some);
-        } else {
-            st = dyti_shm_receive_some(group, &post->message, &post->done,
-                                       &some);
-        }
         if (st != DYT_OK) {
             return st;
         }
-        here |= some;
-        if (post->done < post->message.size_bytes + DYTI_SHM_HEADER_BYTES) {
+        if (bytes == 0) {
             break;
         }
-        post->arrived = true;
-        posts->open--;
-        list->first = post->next;
-        list->last = list->first == 0 ? 0 : list->last;
+        all += bytes;
+        if (all - told >= group->part_bytes) {
+            dyti_shm_ring_bell(group, peer);
+            told = all;
+        }
+        if (post->done == post->message.size_bytes + DYTI_SHM_HEADER_BYTES) {
+            post->arrived = true;
+            posts->open--;
+            append(posts, &posts->ended, take_first(posts, list));
+        }
     }
-    if (here) {
+    if (all > told) {
         dyti_shm_ring_bell(group, peer);
     }
-    *moved |= here;
+    *moved |= all > 0;
     return DYT_OK;
 }
 
@@ -101,6 +149,17 @@ static enum dyt_status run_all(struct dyti_shm_group *group)
     }
     if (posts->moved) {
         group->posts_patience = (struct dyti_shm_patience){0};
+    }
+    return st;
+}
+
+static enum dyt_status look(struct dyti_shm_group *group)
+{
+    enum dyt_status st =
+        group->broken != DYT_OK ? dyti_shm_enter(group) : run_all(group);
+
+    if (st == DYT_ERR_INVALID) {
+        group->broken = DYT_OK; /* of a message: members can still meet */
     }
     return st;
 }
@@ -161,10 +220,7 @@ enum dyt_status dyti_shm_poll(void *self, uint64_t ticket)
     }
     post = &posts->post[place - 1];
     if (!post->arrived) {
-        st = group->broken != DYT_OK ? dyti_shm_enter(group) : run_all(group);
-        if (st == DYT_ERR_INVALID) {
-            group->broken = DYT_OK; /* of a message: members can still meet */
-        }
+        st = look(group);
         if (st != DYT_OK) {
             return st;
         }
@@ -172,10 +228,27 @@ enum dyt_status dyti_shm_poll(void *self, uint64_t ticket)
     if (!post->arrived) {
         return DYT_PENDING;
     }
-    post->open = false;
-    post->next = posts->unused;
-    posts->unused = (uint16_t)place;
+    take(posts, &posts->ended, (uint16_t)place);
+    spend(posts, (uint16_t)place);
     return DYT_OK;
+}
+
+enum dyt_status dyti_shm_landed(void *self, uint64_t *ticket, uint32_t cap,
+                                uint32_t *out_count)
+{
+    struct dyti_shm_group *group = self;
+    struct dyti_shm_posts *posts = &group->posts;
+    enum dyt_status st = look(group);
+    uint32_t count = 0;
+
+    while (st == DYT_OK && count < cap && posts->ended.first != 0) {
+        uint16_t place = take_first(posts, &posts->ended);
+
+        ticket[count++] = ticket_of(posts, place);
+        spend(posts, place);
+    }
+    *out_count = count;
+    return st;
 }
 
 /* The first peer that has not sent or taken what it should. */
@@ -226,12 +299,11 @@ void dyti_shm_cancel(void *self)
         struct dyti_shm_post *post = &posts->post[i];
 
         if (post->open) {
-            post->open = false;
-            post->next = posts->unused;
-            posts->unused = (uint16_t)(i + 1);
+            spend(posts, (uint16_t)(i + 1));
         }
     }
     posts->open = 0;
+    posts->ended = (struct dyti_shm_list){0};
     memset(posts->send, 0, group->size * sizeof(*posts->send));
     memset(posts->recv, 0, group->size * sizeof(*posts->recv));
     for (uint32_t peer = 0; peer < group->size; peer++) {

@@ -69,6 +69,7 @@ struct dyti_shm_list {
 struct dyti_shm_posts {
     struct dyti_shm_post post[DYTI_GROUP_POSTS];
     struct dyti_shm_list *send, *recv; /* [size], owned */
+    struct dyti_shm_list ended;        /* arrived, and not yet polled */
     uint16_t unused;                   /* first free one: index + 1 */
     uint32_t open;                     /* in flight, not done */
     uint32_t seen; /* this member's bell before the last look */
@@ -87,6 +88,7 @@ struct dyti_shm_group {
     enum dyt_status broken; /* DYT_OK, or why no call can work any more */
     struct dyti_group_traffic traffic;
     uint64_t slot_bytes, ring_bytes;
+    uint64_t part_bytes; /* of a message, before the peer is told */
     struct dyti_shm_rendezvous *rendezvous;
     struct dyti_shm_member *member;      /* [size] */
     struct dyti_shm_cursor *send, *recv; /* [size], owned */
@@ -186,6 +188,8 @@ enum dyt_status dyti_shm_post(void *self, const struct dyti_p2p *message,
                               uint64_t *out_ticket);
 enum dyt_status dyti_shm_poll(void *self, uint64_t ticket);
 enum dyt_status dyti_shm_wait(void *self);
+enum dyt_status dyti_shm_landed(void *self, uint64_t *ticket, uint32_t cap,
+                                uint32_t *out_count);
 void dyti_shm_cancel(void *self);
 
 #endif /* DYTI_COMM_SHM_GROUP_H */

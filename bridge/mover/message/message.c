@@ -27,8 +27,10 @@ struct flight {
     const struct dyti_p2p_through *through; /* the payload, borrowed; or NULL */
     const struct message *mover;
     uint32_t peer;
-    uint32_t life; /* of this place; the ticket holds it */
-    uint16_t next; /* of the free ones: index + 1 */
+    uint64_t mark;
+    uint32_t life;  /* of this place; the ticket holds it */
+    uint32_t place; /* in mover->open */
+    uint16_t next;  /* of the free ones: index + 1 */
     bool open, is_send;
     bool foreign; /* its head is not the one that was due */
 };
@@ -40,6 +42,8 @@ struct message {
     uint64_t *sent, *received; /* [world_size] posted in this switch, owned */
     uint16_t unused;           /* index + 1 */
     struct flight flight[DYTI_GROUP_POSTS];
+    uint16_t open[DYTI_GROUP_POSTS]; /* [open_count] index + 1 */
+    uint32_t open_count;
 };
 
 static void free_flights(struct message *mover)
@@ -50,6 +54,7 @@ static void free_flights(struct message *mover)
             (uint16_t)(i + 1 < DYTI_GROUP_POSTS ? i + 2 : 0);
     }
     mover->unused = 1;
+    mover->open_count = 0;
 }
 
 static void message_close(void *self)
@@ -192,6 +197,8 @@ static enum dyt_status message_post(void *self, const struct dyti_move *move,
     flight->foreign = false;
     flight->mover = mover;
     flight->through = move->through;
+    flight->mark = move->mark;
+    flight->place = mover->open_count;
     flight->part = (struct dyti_p2p_through){part_of, flight};
     p2p.buf = head;
     p2p.through = move->through == NULL ? NULL : &flight->part;
@@ -203,6 +210,7 @@ static enum dyt_status message_post(void *self, const struct dyti_move *move,
     mover->unused = flight->next;
     (is_send ? mover->sent : mover->received)[move->peer]++;
     flight->open = true;
+    mover->open[mover->open_count++] = place;
     flight->life++;
     *out_ticket = (uint64_t)flight->life << 32 | place;
     return DYT_OK;
@@ -239,6 +247,26 @@ static enum dyt_status check_head(const struct message *mover,
     return DYT_OK;
 }
 
+static enum dyt_status end_flight(struct message *mover, uint16_t place,
+                                  enum dyt_status st)
+{
+    struct flight *flight = &mover->flight[place - 1];
+    uint16_t last = mover->open[--mover->open_count];
+
+    mover->open[flight->place] = last;
+    mover->flight[last - 1].place = flight->place;
+    flight->open = false;
+    flight->next = mover->unused;
+    mover->unused = place;
+    if (st != DYT_OK) {
+        DYTI_NOTE("%s rank %u",
+                  flight->is_send ? "sending to" : "receiving from",
+                  flight->peer);
+        return st;
+    }
+    return flight->is_send ? DYT_OK : check_head(mover, flight);
+}
+
 static enum dyt_status message_poll(void *self, dyti_ticket ticket)
 {
     struct message *mover = self;
@@ -257,16 +285,63 @@ static enum dyt_status message_poll(void *self, dyti_ticket ticket)
     if (st == DYT_PENDING) {
         return st;
     }
-    flight->open = false;
-    flight->next = mover->unused;
-    mover->unused = (uint16_t)place;
-    if (st != DYT_OK) {
-        DYTI_NOTE("%s rank %u",
-                  flight->is_send ? "sending to" : "receiving from",
-                  flight->peer);
+    return end_flight(mover, (uint16_t)place, st);
+}
+
+/* That of a ticket of the group: there are few.  0: it is nobody's. */
+static uint16_t flight_of(const struct message *mover, uint64_t group_ticket)
+{
+    for (uint32_t i = 0; i < mover->open_count; i++) {
+        if (mover->flight[mover->open[i] - 1].group_ticket == group_ticket) {
+            return mover->open[i];
+        }
+    }
+    return 0;
+}
+
+/* A group that says what has landed, or each asked in turn. */
+static enum dyt_status message_landed(void *self, uint64_t *mark, uint32_t cap,
+                                      uint32_t *out_count)
+{
+    struct message *mover = self;
+    const struct dyti_group_ops *ops = mover->group.ops;
+    uint32_t count = 0;
+    enum dyt_status st = DYT_OK;
+
+    *out_count = 0;
+    if (ops->landed != NULL) {
+        st = ops->landed(mover->group.self, mark, cap, &count);
+        for (uint32_t i = 0; i < count && st == DYT_OK; i++) {
+            uint16_t place = flight_of(mover, mark[i]);
+
+            if (place == 0) {
+                return DYTI_FAIL(DYT_ERR_INVALID,
+                                 "rank %u: a message that nobody posted has "
+                                 "landed",
+                                 mover->rank);
+            }
+            mark[i] = mover->flight[place - 1].mark;
+            st = end_flight(mover, place, DYT_OK);
+        }
+        *out_count = count;
         return st;
     }
-    return flight->is_send ? DYT_OK : check_head(mover, flight);
+    for (uint32_t i = 0;
+         i < mover->open_count && count < cap && st == DYT_OK;) {
+        uint16_t place = mover->open[i];
+
+        st =
+            ops->poll(mover->group.self, mover->flight[place - 1].group_ticket);
+        if (st == DYT_PENDING) {
+            st = DYT_OK;
+            i++;
+        } else {
+            mark[count++] = mover->flight[place - 1].mark;
+            st = end_flight(mover, place, st); /* another takes its place */
+        }
+    }
+    *out_count = count;
+    return st;
 }
 
 static enum dyt_status message_wait(void *self)
@@ -308,4 +383,5 @@ const struct dyti_mover_ops dyti_mover_message = {
     .begin = message_begin,
     .wait = message_wait,
     .through = message_through,
+    .landed = message_landed,
 };

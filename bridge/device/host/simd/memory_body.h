@@ -72,7 +72,8 @@ static void simd_convert(const void *src, enum dyti_dtype from, void *dst,
 
 /* ---- past the caches ---- */
 
-#define LINE 64
+#define LINE  64
+#define AHEAD 1024 /* bytes that are fetched before their turn */
 
 /* Copy with stores that do not read the line first; the caller fences. */
 static void simd_stream(const char *src, char *dst, int64_t bytes)
@@ -85,6 +86,10 @@ static void simd_stream(const char *src, char *dst, int64_t bytes)
     dst += head;
     bytes -= head;
     for (; bytes >= 4 * LINE; bytes -= 4 * LINE) {
+        UNROLL
+        for (int i = 0; i < 4 * LINE; i += LINE) {
+            __builtin_prefetch(src + AHEAD + i);
+        }
         UNROLL
         for (int i = 0; i < 4 * LINE; i += VL * 4) {
             v_stream((float *)(void *)(dst + i),
