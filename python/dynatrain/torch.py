@@ -1,0 +1,234 @@
+"""Modules, FSDP2 and DTensor shards, and optimizers of PyTorch: their own
+memory as rows, offers of it, and receives into it.
+
+    trainer = dynatrain.torch.Trainer(model, optimizer)
+    with trainer.offered(version):       # nothing is gathered
+        ...                              # reading is fine; optimizer.step() raises
+
+    receiver = dynatrain.torch.Receiver(model)
+    receiver.receive()
+"""
+
+import contextlib
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+
+import torch
+import torch.distributed
+
+from dynatrain import errors, placement, tensors
+from dynatrain.rules import Rules
+from dynatrain.session import Piece, Report, Row, Session, Ticket
+
+Rename = Callable[[str], Optional[str]]
+STATES = ("exp_avg", "exp_avg_sq", "master")
+_WRAPPERS = ("_checkpoint_wrapped_module.", "_fsdp_wrapped_module.",
+             "_orig_mod.", "module.")
+
+
+def plain_name(name: str) -> str:
+    """A parameter's name without what wrappers put into it."""
+    for wrapper in _WRAPPERS:
+        name = name.replace(wrapper, "") if wrapper != "module." else (
+            name[len(wrapper):] if name.startswith(wrapper) else name)
+    return name
+
+
+def shard_of(name: str, tensor: Any
+             ) -> Tuple[Any, Tuple[int, ...], Optional[placement.Box]]:
+    """(local tensor, global shape, its box) of a tensor or DTensor; the box is
+    None where this rank holds nothing of it.  No byte moves."""
+    shape = tuple(tensor.shape)
+    mesh = getattr(tensor, "device_mesh", None)
+    if mesh is None:
+        whole = (0,) * len(shape), shape
+        return tensor.detach(), shape, whole if tensor.numel() else None
+    with torch.no_grad():
+        local = tensor.to_local().detach()
+    coordinate = mesh.get_coordinate()
+    if coordinate is None:  # this rank is not in the mesh
+        return local, shape, None
+    box = placement.box_of(
+        shape, placement.of_torch(tensor.placements, name), tuple(mesh.shape),
+        coordinate, name)
+    if box is not None and tensors.extent(*box) != tuple(local.shape):
+        raise errors.UnsupportedError(
+            f"{name}: this rank holds {tuple(local.shape)} of {shape}, and its "
+            f"placements {tensor.placements} say {tensors.extent(*box)}")
+    return local, shape, box
+
+
+def row_of(name: str, tensor: Any, kind: str = "param", vps: str = ""
+           ) -> Optional[Row]:
+    """One tensor or DTensor as a row; None where this rank holds nothing."""
+    local, shape, box = shard_of(name, tensor)
+    if box is None:
+        return None
+    lo, hi = box
+    piece = Piece(vps or name, lo or (0,), hi or (1,))
+    return Row(name, local if shape else local.reshape(1), kind=kind,
+               pieces=[piece], global_shape=shape or (1,))
+
+
+def module_rows(module: Any, rename: Optional[Rename] = None,
+                optimizer: Any = None) -> List[Row]:
+    """Rows of a module's parameters, tied ones once, and of an optimizer's
+    state for them.  `rename` gives the VPS name of a parameter, None to leave
+    it out; without it names are taken as they are."""
+    rows: List[Row] = []
+    for name, parameter in module.named_parameters():
+        plain = plain_name(name)
+        vps = plain if rename is None else rename(plain)
+        if vps is None:
+            continue
+        row = row_of(vps, parameter)
+        if row is not None:
+            rows.append(row)
+        state = optimizer.state.get(parameter, {}) if optimizer else {}
+        for kind in STATES:
+            if kind in state:
+                row = row_of(vps, state[kind], kind)
+                if row is not None:
+                    rows.append(row)
+    return rows
+
+
+def tensor_over(address: int, shape: Tuple[int, ...], dtype: Any) -> Any:
+    """A tensor over memory of the library, which must live longer."""
+    count = tensors.elements(shape)
+    if count == 0:
+        return torch.empty(shape, dtype=dtype)
+    size = torch.empty(0, dtype=dtype).element_size()
+    buffer = tensors.bytes_at(address, count * size)
+    return torch.frombuffer(buffer, dtype=dtype, count=count).view(shape)
+
+
+def place() -> Tuple[int, int]:
+    """(rank, size) of the default process group; (0, 1) without one."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return 0, 1
+
+
+class Trainer:
+    """A trainer's rank.  While an offer is open, the optimizer's step raises
+    StateError instead of writing what is being read."""
+
+    def __init__(self, module: Any, optimizer: Any = None, *,
+                 rename: Optional[Rename] = None, state: bool = False,
+                 rows: Optional[List[Row]] = None, **session: Any) -> None:
+        rank, size = place()
+        self.rows = rows if rows is not None else module_rows(
+            module, rename, optimizer if state else None)
+        self.session = Session(
+            "trainer", **{"rank": rank, "size": size, **session})
+        self._guard: Any = None
+        try:
+            self.session.publish(self.rows)
+            if optimizer is not None:
+                self._guard = optimizer.register_step_pre_hook(
+                    lambda *about: self.session.will_write())
+        except BaseException:
+            self.session.close()
+            raise
+        self.version = 0
+        self.ticket: Optional[Ticket] = None
+
+    def offer(self, version: Optional[int] = None, snapshot: bool = False
+              ) -> Ticket:
+        """Offer what the parameters hold now, as `version` (else the next)."""
+        version = self.version + 1 if version is None else version
+        self.ticket = self.session.offer(version, snapshot=snapshot)
+        self.version = version
+        return self.ticket
+
+    @contextlib.contextmanager
+    def offered(self, version: Optional[int] = None,
+                timeout: Optional[float] = None) -> Iterator[Ticket]:
+        """An offer for as long as the block lasts, and until it is done."""
+        ticket = self.offer(version)
+        try:
+            yield ticket
+            if not ticket.wait(timeout):
+                raise errors.DeadlineError(
+                    f"version {ticket.version} was not taken in time")
+        finally:
+            ticket.close()
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Around writes that no optimizer makes: raises StateError at once
+        where an open offer pins the parameters."""
+        self.session.will_write()
+        yield
+
+    def close(self) -> None:
+        if self._guard is not None:
+            self._guard.remove()
+            self._guard = None
+        self.session.close()
+
+    def __enter__(self) -> "Trainer":
+        return self
+
+    def __exit__(self, *about: Any) -> None:
+        self.close()
+
+
+class Receiver:
+    """A module that receives into its parameters: into their own memory, or
+    (memory="mapped") into segments of the library that they are re-pointed to,
+    which a trainer on this host writes without a copy in between."""
+
+    def __init__(self, module: Any, *, rename: Optional[Rename] = None,
+                 rules: Optional[Rules] = None,
+                 rows: Optional[List[Row]] = None, **session: Any) -> None:
+        rank, size = place()
+        self.module = module
+        self.rows = rows if rows is not None else module_rows(module, rename)
+        self.session = Session(
+            "receiver", **{"rank": rank, "size": size, **session})
+        self._tensors: Dict[int, Any] = {}
+        try:
+            if session.get("memory") == "mapped":
+                mapped = self.session.map(self.rows)
+                for index, (old, new) in enumerate(zip(self.rows, mapped)):
+                    self._repoint(index, old.tensor, new.tensor)
+                self.rows = mapped
+            self.session.publish(self.rows, rules)
+        except BaseException:
+            self.session.close()
+            raise
+
+    def _repoint(self, index: int, old: Any, memory: tensors.Memory) -> None:
+        """The parameter whose local tensor `old` is gets the new memory."""
+        view = tensor_over(memory.address, memory.shape, old.dtype)
+        for parameter in self.module.parameters():
+            local = getattr(parameter, "_local_tensor", parameter)
+            if local.data_ptr() == old.data_ptr() and local.numel():
+                local.data = view
+                self._tensors[index] = local
+
+    def receive(self, version: int = 0, timeout: Optional[float] = None
+                ) -> Report:
+        """Take a version into the parameters; nobody may use them meanwhile."""
+        report = self.session.receive(version, timeout)
+        for index, local in self._tensors.items():  # double: the other set
+            address = self.session.row_data(index)
+            if address != local.data_ptr():
+                local.data = tensor_over(address, tuple(local.shape),
+                                         local.dtype)
+        return report
+
+    def close(self) -> None:
+        """Leave the job.  Parameters that were re-pointed get memory of their
+        own again."""
+        for local in self._tensors.values():
+            local.data = local.data.clone()
+        self._tensors = {}
+        self.session.close()
+
+    def __enter__(self) -> "Receiver":
+        return self
+
+    def __exit__(self, *about: Any) -> None:
+        self.close()
