@@ -61,11 +61,19 @@ enum dyt_status dyti_catalogue_build(const struct dyt_view *view,
                                      struct dyti_model **out_model);
 
 /* Pieces of a member's rows: those that it gave, and by rules where it gave
- * none.  DYT_ERR_LAYOUT lists all that does not fit, at once:
- *   unexpected   a row of no rule, or whose tensor the catalogue lacks, with
- *                the nearest names
- *   mismatched   the row's shape is not what its parts sum to: both shapes
- *   odd          a cut that does not divide, an attribute that is missing */
+ * none (rules NULL: rows are named as their tensors, and whole).  Rows that
+ * share an earlier one's memory (DYT_ROW_ALIAS without DYT_ROW_STAGED) have
+ * none.  The view has passed dyti_view_check().
+ * DYT_ERR_LAYOUT lists up to ten faults at once, and what of the catalogue no
+ * row of this member names:
+ *   unexpected      a row of no rule, or whose tensor the catalogue lacks, with
+ *                   the nearest names
+ *   mismatched      the row's shape is not what its parts sum to: both shapes
+ *   odd             a cut that does not divide, an attribute that is missing
+ *   doubly covered  an element in two rows; redundant experts and aliases with
+ *                   memory of their own are copies, not that
+ * DYT_ERR_UNSUPPORTED  rows of a quantised layer or of a LoRA adapter, by name
+ * DYT_ERR_INVALID      the table of rules is malformed, or the place is */
 enum dyt_status dyti_rules_apply(const struct dyti_model *catalogue,
                                  const struct dyt_view *view,
                                  const struct dyt_rules *rules,
@@ -73,8 +81,7 @@ enum dyt_status dyti_rules_apply(const struct dyti_model *catalogue,
                                  struct dyti_row_pieces *out_pieces);
 
 /* What a replica's members hold together against the catalogue: tensors of
- * `kinds` that nobody covers (missing, with near misses among `unmatched`
- * names), elements covered twice on one member.  DYT_ERR_LAYOUT lists them. */
+ * `kinds` that nobody covers, whole or in part.  DYT_ERR_LAYOUT lists them. */
 enum dyt_status dyti_replica_check(const struct dyti_model *catalogue,
                                    uint32_t kinds,
                                    const struct dyti_view *const *member,

@@ -17,10 +17,12 @@ static void print_tensor(const struct dyti_model *model,
         (void)snprintf(cut, sizeof(cut), "%s on axis %u",
                        dyti_words_cut(t->segment[0].cut), t->cut_axis);
     }
-    if (t->layer < 0) {
+    if (t->layer < 0 || dyti_model_is_listed(model)) {
         fprintf(out, "  %-46s %-16s %s%s\n", t->name,
                 dyti_words_shape(t->ndim, t->shape).text, cut,
-                t->on_first && t->on_last ? ", also the head" : "");
+                t->on_first && t->on_last && !dyti_model_is_listed(model)
+                    ? ", also the head"
+                    : "");
         return;
     }
     fprintf(out, "  model.layers.*.%-31s %-16s %s, %" PRId64 " layers\n",
@@ -36,16 +38,18 @@ enum dyt_status dyti_explain_model(const struct dyti_model *model, FILE *out)
         out, "model %s: %u tensors, %" PRIu64 " parameters, fingerprint %s\n",
         dyti_family_name(a->family), model->tensor_count,
         dyti_model_elements(model), dyti_words_hex(model->fingerprint).text);
-    fprintf(out,
-            "  vocab %" PRId64 ", hidden %" PRId64 ", layers %" PRId64
-            ", query heads %" PRId64 ", KV heads %" PRId64 ", head dim %" PRId64
-            ", ffn %" PRId64 "%s%s%s\n",
-            a->vocab, a->hidden, a->layers, a->q_heads, a->kv_heads,
-            a->head_dim, a->ffn, a->tied ? ", tied" : "",
-            a->qkv_bias ? ", qkv bias" : "", a->qk_norm ? ", qk norm" : "");
+    if (!dyti_model_is_listed(model)) {
+        fprintf(out,
+                "  vocab %" PRId64 ", hidden %" PRId64 ", layers %" PRId64
+                ", query heads %" PRId64 ", KV heads %" PRId64
+                ", head dim %" PRId64 ", ffn %" PRId64 "%s%s%s\n",
+                a->vocab, a->hidden, a->layers, a->q_heads, a->kv_heads,
+                a->head_dim, a->ffn, a->tied ? ", tied" : "",
+                a->qkv_bias ? ", qkv bias" : "", a->qk_norm ? ", qk norm" : "");
+    }
     fprintf(out, "  %-46s %-16s %s\n", "tensor", "shape", "cut by");
     for (uint32_t i = 0; i < model->tensor_count; i++) {
-        if (model->tensor[i].layer <= 0) {
+        if (model->tensor[i].layer <= 0 || dyti_model_is_listed(model)) {
             print_tensor(model, &model->tensor[i], out);
         }
     }

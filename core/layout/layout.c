@@ -201,6 +201,14 @@ enum dyt_status dyti_layout_build(const struct dyti_model *model,
     uint32_t member_count = 0;
     enum dyt_status st;
 
+    if (dyti_model_is_listed(model)) {
+        st = DYTI_FAIL(DYT_ERR_INVALID,
+                       "the model is a list of %u tensors, which says not how "
+                       "degrees cut them: hand in views of its shards, or "
+                       "describe the model by its config.json",
+                       model->tensor_count);
+        goto out;
+    }
     if (dyti_dialect_ops(desc->dialect) == NULL) {
         st = DYTI_FAIL(DYT_ERR_UNSUPPORTED,
                        "a layout of dialect %d cannot be built from degrees",

@@ -9,6 +9,9 @@ const char *dyti_family_name(enum dyti_family family)
         "llama",   "mistral",     "qwen2",       "qwen3", "qwen3_moe",
         "mixtral", "deepseek_v2", "deepseek_v3", "gpt2"};
 
+    if (family == DYTI_FAMILY_LISTED) {
+        return "listed";
+    }
     return family < DYTI_FAMILY_COUNT ? name[family] : "?";
 }
 
@@ -16,6 +19,11 @@ enum dyt_status dyti_arch_check_runs(const struct dyti_arch *arch)
 {
     if (arch->family <= DYTI_QWEN3) {
         return DYT_OK;
+    }
+    if (arch->family == DYTI_FAMILY_LISTED) {
+        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                         "a list of tensors can be switched, but not run: "
+                         "describe the model by its config.json");
     }
     return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
                      "a %s model can be laid out, planned and converted, but "

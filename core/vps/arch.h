@@ -21,7 +21,8 @@ enum dyti_family {
     DYTI_DEEPSEEK_V3, /* … and a bias of the router, MTP layers not counted */
     DYTI_GPT2,        /* GPT-2 and GPT-3 style: learned positions, fused QKV,
                          LayerNorm with bias, weights stored [in, out] */
-    DYTI_FAMILY_COUNT
+    DYTI_FAMILY_COUNT,
+    DYTI_FAMILY_LISTED /* none: a list of tensors (dyti_model_build_listed) */
 };
 
 enum dyti_rope_kind {

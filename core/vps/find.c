@@ -60,7 +60,7 @@ static uint32_t find(const struct dyti_model *model, int32_t layer,
 {
     const struct dyti_arch *arch = &model->arch;
 
-    if ((unsigned)slot >= DYTI_SLOT_COUNT) {
+    if ((unsigned)slot >= DYTI_SLOT_COUNT || dyti_model_is_listed(model)) {
         return UINT32_MAX;
     }
     if (slot == DYTI_SLOT_HEAD && arch->tied) {

@@ -415,7 +415,9 @@ uint64_t dyti_model_elements(const struct dyti_model *model)
     uint64_t sum = 0;
 
     for (uint32_t i = 0; i < model->parameter_count; i++) {
-        sum += dyti_tensor_elements(&model->tensor[i]);
+        if (model->tensor[i].extra == DYTI_EXTRA_NONE) {
+            sum += dyti_tensor_elements(&model->tensor[i]);
+        }
     }
     return sum;
 }

@@ -74,7 +74,8 @@ enum dyti_slot {
     DYTI_SLOT_PROJ, /* mlp.c_proj [F, h] */
     DYTI_SLOT_PROJ_BIAS,
     DYTI_SLOT_FINAL_NORM_BIAS,
-    DYTI_SLOT_EXTRA, /* state that has no parameter's shape */
+    DYTI_SLOT_EXTRA,  /* state that has no parameter's shape */
+    DYTI_SLOT_LISTED, /* of a list: nobody says what it is for */
     DYTI_SLOT_COUNT
 };
 
@@ -173,6 +174,31 @@ enum dyt_status dyti_model_build_with(const struct dyti_arch *arch,
                                       const struct dyti_extra_desc *extra,
                                       size_t extra_count,
                                       struct dyti_model **out_model);
+
+/* One tensor of a list, for dyti_model_build_listed(). */
+struct dyti_listed_desc {
+    const char *name; /* copied; 1 to DYTI_LISTED_NAME_MAX bytes */
+    uint32_t ndim;
+    int64_t shape[DYT_MAX_DIMS]; /* [ndim], each >= 1 */
+    uint32_t kinds; /* bits; 0: all that a parameter may have.  EXTRA goes with
+                       no other and is equal on all that hold it */
+    int32_t layer, expert; /* -1: none, or not known */
+    bool fixed_dtype;      /* `param` is `dtype` in every layout */
+    enum dyti_dtype dtype;
+};
+#define DYTI_LISTED_NAME_MAX 255u
+
+/* A catalogue by a list of tensors, in this order (arch.family is
+ * DYTI_FAMILY_LISTED).  Nobody knows how degrees would cut it: its layouts come
+ * from dyti_layout_from_views(), everything else refuses it by name.
+ * DYT_ERR_INVALID: an empty shape, a name twice, no tensor at all. */
+enum dyt_status dyti_model_build_listed(const struct dyti_listed_desc *tensor,
+                                        size_t count,
+                                        struct dyti_model **out_model);
+static inline bool dyti_model_is_listed(const struct dyti_model *model)
+{
+    return model->arch.family == DYTI_FAMILY_LISTED;
+}
 
 /* Whether core/nn runs the model; DYT_ERR_UNSUPPORTED: it can be laid out and
  * planned only, the text names the family and what run needs. */

@@ -7,7 +7,9 @@
  *
  * Patterns of names: `{layer}` and `{expert}` stand for a number, `{*}` for any
  * text; what they stood for in the row's name is put into the tensors' names.
- * A row is tried against the rules in order; the first that fits counts.
+ * A row is tried against the rules in order; the first whose name fits and
+ * whose tensors all exist counts.  So a tied head is two rules: its own tensor,
+ * then the embedding.
  */
 #ifndef DYNATRAIN_RULES_H
 #define DYNATRAIN_RULES_H
@@ -22,12 +24,14 @@ enum dyt_rule_cut {
     DYT_RULE_WHOLE = 0,  /* every TP rank holds all of it */
     DYT_RULE_EVEN = 1,   /* n / tp each; n must divide */
     DYT_RULE_HEADS = 2,  /* as EVEN in units of `unit` elements (head_dim); with
-                            fewer units than ranks, ranks tp/units apart share
+                            fewer units than ranks, tp/units neighbours share
                             one */
     DYT_RULE_VOCAB = 3,  /* padded to a multiple of `unit`, then EVEN: the last
                             ranks hold padding, which is zero */
-    DYT_RULE_EXPERTS = 4 /* not cut by TP: whole experts by the row's leading
-                            dimension, see `expert` below */
+    DYT_RULE_EXPERTS = 4 /* of a routed expert: whole where experts are spread
+                            over ep ranks, otherwise as EVEN.  The attributes
+                            "expert_tp_size" and "expert_tp_rank", if given,
+                            say it instead */
 };
 
 /** One part of a row: a tensor's cut, and where it comes to lie. */
@@ -45,8 +49,15 @@ struct dyt_rule_part {
      * table; the part's own extent there is what its cut leaves. */
     uint32_t stack_axis;
     /* 1: `{expert}` of the tensor's name runs over the experts of this member
-     * (its expert map), the i-th at index i of the row's axis 0. */
+     * (its expert map), the i-th at index i of the row's axis 0.  2: likewise,
+     * of one tensor whose axis 0 is the expert. */
     uint32_t per_expert;
+    /* The part is not all of `axis` but number `segment` of the runs that this
+     * list of weights cuts it into: "1,1,1", "q_heads,kv_heads,kv_heads";
+     * numbers, or attributes of the member.  NULL: all of it. */
+    const char *segments;
+    uint32_t segment;
+    uint32_t reserved;
 };
 
 struct dyt_rule {

@@ -31,8 +31,8 @@ struct dyt_device {
 /* Flags of a row. */
 #define DYT_ROW_READ_ONLY 1u /* is never written: a source only */
 #define DYT_ROW_ALIAS                                                          \
-    2u /* the same memory as an earlier row (a tied head):                     \
-          checked, never moved twice */
+    2u /* the same tensor as an earlier row (a tied head): where it is the     \
+          same memory too, never moved twice */
 #define DYT_ROW_STAGED                                                         \
     4u /* no memory of its own that may be written (packed weights): the       \
           library lends memory of this shape, see dyt_session_staged() */
