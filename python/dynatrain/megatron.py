@@ -47,12 +47,12 @@ class Shape:
 
 
 class Segment(NamedTuple):
-    """Rows [first, first + count) of Megatron's tensor are rows from `at` of
+    """Rows [first, first + rows) of Megatron's tensor are rows from `at` of
     the tensor `name`."""
 
     name: str
     first: int
-    count: int
+    rows: int
     at: int
 
 
@@ -140,7 +140,7 @@ def _box_pieces(parts: Sequence[Segment], lo: Tuple[int, ...],
     pieces = []
     for part in parts:
         first = max(lo[0], part.first)
-        last = min(hi[0], part.first + part.count)
+        last = min(hi[0], part.first + part.rows)
         if first >= last:
             continue
         move = part.at - part.first

@@ -237,7 +237,7 @@ class Session(Handle):
             policy=_abi.choice(_abi.POLICIES, policy, "policy"),
             quorum=quorum, max_version_skew=max_version_skew,
             cap_bytes=cap_bytes, timeout_ns=int(timeout * 1e9))
-        self.address, self.job = address, job
+        self.address, self.job, self.params = address, job, params
         self._view: Optional[ViewBuffer] = None
         self._hooks: Any = None
         self.tickets: "weakref.WeakSet[Ticket]" = weakref.WeakSet()
