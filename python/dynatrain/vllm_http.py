@@ -9,6 +9,7 @@ resume.  Standard library only.
 """
 
 import concurrent.futures
+import contextlib
 import json
 import urllib.error
 import urllib.request
@@ -54,6 +55,7 @@ class Servers:
                 f"kv {kv!r} is recompute or keep")
         self.urls = [url.rstrip("/") for url in urls]
         self.in_flight, self.kv, self.timeout = in_flight, kv, timeout
+        self.commit = "staged"
 
     def each(self, call: Callable[[int, str], Any]) -> List[Any]:
         """Of every server at once; the first failure is raised when all have
@@ -70,6 +72,7 @@ class Servers:
         """Make the servers' workers join the job.  They must have been started
         with --weight-transfer-config '{"backend": "dynatrain"}'."""
         first = options.pop("replica", 0)
+        self.commit = options.get("commit", "staged")
         self.each(lambda index, url: self.post(
             url, "/init_weight_transfer_engine",
             init_info={"replica": first + index, **options}))
@@ -85,8 +88,13 @@ class Servers:
         """Of paused servers: the weights, then the caches that they fill."""
         def one(index: int, url: str) -> None:
             self.post(url, "/start_weight_update")
-            self.post(url, "/update_weights",
-                      update_info={"version": version, "timeout": self.timeout})
+            try:
+                self.post(url, "/update_weights", update_info={
+                    "version": version, "timeout": self.timeout})
+            except errors.Error:
+                with contextlib.suppress(errors.Error):  # ends it on all ranks
+                    self.post(url, "/finish_weight_update")
+                raise
             self.post(url, "/finish_weight_update",
                       weight_version=str(version))
             self.reset(url)
@@ -105,12 +113,16 @@ class Servers:
 
     def update(self, version: int) -> None:
         """A whole update.  Where it fails, the servers go on with what they
-        had (commit modes staged and double), and the failure is raised."""
+        had; in commit mode in_place they stay paused until one has worked, as
+        their weights are not whole."""
         self.pause()
         try:
             self.transfer(version)
-        finally:
-            self.resume()
+        except errors.Error:
+            if self.commit != "in_place":
+                self.resume()
+            raise
+        self.resume()
 
     def versions(self) -> List[str]:
         return [str(request(url + "/weight_info")["weight_version"])
