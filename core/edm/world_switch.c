@@ -106,6 +106,7 @@ static enum dyt_status prepare(struct dyti_world *world,
         options.links.staging_bytes = wish->options.staging_bytes;
         options.links.message_bytes = wish->options.message_bytes;
     }
+    how.links = &options.links;
     if (st == DYT_OK) {
         st = dyti_switch_cache_get(world->cache, &inputs, params->rank,
                                    &options, &how.plan);

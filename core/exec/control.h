@@ -47,7 +47,7 @@ struct dyti_control_rank {
     _Atomic uint64_t lost_epoch;
     /* Staged: the scratch holds `staged` regions of this switch, verified. */
     _Atomic uint64_t staged_epoch, staged;
-    /* The last switch whose transfer this rank has given up; and epoch << 8 |
+    /* The last switch whose transfer this rank has given up; and epoch << 24 |
      * fences of the switch that it has reached. */
     _Atomic uint64_t gave_up, fenced;
 };

@@ -61,7 +61,7 @@ enum dyt_status dyti_fence_meet(const struct dyti_switch *self, uint64_t epoch,
                                 uint32_t fence)
 {
     struct dyti_control_page *page = self->params.control;
-    uint64_t word = epoch << 8 | (fence + 1u);
+    uint64_t word = epoch << 24 | (fence + 1u);
     int64_t timeout = self->params.timeout_ns;
     int64_t deadline = timeout > 0 ? now_ns() + timeout : INT64_MAX;
 

@@ -108,8 +108,6 @@ static void add_commit_copies(struct dyti_switch *self)
 
 enum dyt_status dyti_mode_init(struct dyti_switch *self)
 {
-    enum dyt_status st = DYT_OK;
-
     find_regions(self);
     if (mode_of(&self->params) == DYTI_MODE_STAGED &&
         self->params.from != self->params.to) {
@@ -117,13 +115,12 @@ enum dyt_status dyti_mode_init(struct dyti_switch *self)
     }
     if (mode_of(&self->params) == DYTI_MODE_IN_PLACE) {
         find_overlaid(self);
-        st = dyti_in_place_init(self);
     }
     self->fingerprint = dyti_fingerprint_u64(
         dyti_fingerprint_u64(self->params.plan->fingerprint,
                              mode_of(&self->params)),
         dyti_in_place_fingerprint(self));
-    return st != DYT_OK ? st : make_other(self);
+    return make_other(self);
 }
 
 /* ---- a run ------------------------------------------------------------------

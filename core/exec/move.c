@@ -29,7 +29,8 @@ struct payload {
 struct dyti_messages {
     const struct dyti_mover_ops *mover;
     void *mover_self;
-    unsigned char *staging;           /* [schedule->staging_bytes], owned */
+    unsigned char *staging;           /* [schedule->staging_bytes] */
+    unsigned char *own_staging;       /* the same where it is owned, or NULL */
     struct dyti_stream_boxes *stream; /* [stream_count], owned */
     uint32_t *link; /* [2 * world_size] next to post of each link, owned */
     bool *ready;    /* [step_count] may be posted when its turn comes, owned */
@@ -50,7 +51,7 @@ void dyti_messages_fini(struct dyti_switch *self)
     struct dyti_messages *m = self->messages;
 
     if (m != NULL) {
-        free(m->staging);
+        free(m->own_staging);
         free(m->stream);
         free(m->link);
         free(m->ready);
@@ -68,7 +69,10 @@ static enum dyt_status allocate(struct dyti_switch *self)
 
     self->messages = m;
     if (m != NULL) {
-        m->staging = aligned_alloc(64, staging);
+        m->staging = dyti_in_place_slots(self);
+        if (m->staging == NULL) {
+            m->staging = m->own_staging = aligned_alloc(64, staging);
+        }
         m->stream = calloc((size_t)s->stream_count + 1, sizeof(*m->stream));
         m->link = calloc(2u * s->world_size, sizeof(*m->link));
         m->ready = calloc((size_t)s->step_count + 1, sizeof(*m->ready));
@@ -78,7 +82,9 @@ static enum dyt_status allocate(struct dyti_switch *self)
         return DYTI_FAIL(DYT_ERR_NOMEM, "%llu bytes of staging on rank %u",
                          (unsigned long long)s->staging_bytes, s->rank);
     }
-    memset(m->staging, 0, staging); /* touched once, and reused for ever */
+    if (m->own_staging != NULL) { /* touched once, and reused for ever */
+        memset(m->staging, 0, staging);
+    }
     m->mover = self->params.message;
     m->mover_self = self->params.message_self;
     return DYT_OK;

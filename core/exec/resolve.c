@@ -2,12 +2,18 @@
  * nothing to look up. */
 #include "exec/switch_internal.h"
 
+#include "sched/spans.h"
+
 #include <stdlib.h>
 
 unsigned char *dyti_switch_address(const struct dyti_switch_params *params,
                                    uint32_t rank, uint32_t slot, uint32_t kind,
                                    uint64_t offset)
 {
+    if (slot == DYTI_SLOT_STAGING) {
+        return (unsigned char *)params->segment[rank] +
+               params->map[rank].staging_offset + offset;
+    }
     if (params->address != NULL) {
         return params->address(params->address_arg, rank, slot, kind,
                                params->set[slot], offset);
@@ -18,35 +24,34 @@ unsigned char *dyti_switch_address(const struct dyti_switch_params *params,
            offset;
 }
 
-/* Bytes from the first to behind the last element. */
-static uint64_t extent(const int64_t size[], const int64_t stride[],
-                       uint8_t dtype)
+/* Bytes of a region; of staging memory. */
+static uint64_t region_bytes(const struct dyti_arena_map *map, uint8_t slot,
+                             uint8_t kind)
 {
-    uint64_t bytes = dyti_dtype_bytes((enum dyti_dtype)dtype);
-
-    for (uint32_t d = 0; d < DYTI_SPAN_DIMS; d++) {
-        if (size[d] <= 0) {
-            return 0;
-        }
-        bytes += (uint64_t)(size[d] - 1) * (uint64_t)stride[d];
+    if (slot == DYTI_SLOT_STAGING) {
+        return map->staging_bytes;
     }
-    return bytes;
+    return slot < DYTI_ARENA_SLOT_COUNT && kind < DYTI_KIND_COUNT
+               ? map->bytes[slot][kind]
+               : 0;
 }
 
 static enum dyt_status check_end(const struct dyti_switch *self, uint32_t rank,
                                  uint8_t slot, uint8_t kind, uint64_t offset,
-                                 uint64_t bytes)
+                                 struct dyti_span_reach reach)
 {
-    const struct dyti_arena_map *map = &self->params.map[rank];
+    uint64_t bytes = rank >= self->params.world_size
+                         ? 0
+                         : region_bytes(&self->params.map[rank], slot, kind);
 
-    if (rank >= self->params.world_size || slot >= DYTI_ARENA_SLOT_COUNT ||
-        kind >= DYTI_KIND_COUNT || offset > map->bytes[slot][kind] ||
-        bytes > map->bytes[slot][kind] - offset) {
+    if (reach.above > 0 && (reach.below > offset || offset > bytes ||
+                            reach.above > bytes - offset)) {
         return DYTI_FAIL(
             DYT_ERR_LAYOUT,
-            "a span of %llu bytes at %llu is not in region %u, %s "
-            "of rank %u",
-            (unsigned long long)bytes, (unsigned long long)offset, slot,
+            "a span of %llu bytes at %llu, %llu of them before it, is not in "
+            "region %u, %s of rank %u",
+            (unsigned long long)(reach.below + reach.above),
+            (unsigned long long)offset, (unsigned long long)reach.below, slot,
             kind < DYTI_KIND_COUNT ? dyti_kind_name((enum dyti_kind)kind) : "?",
             rank);
     }
@@ -62,12 +67,13 @@ static enum dyt_status resolve_span(struct dyti_switch *self,
                              .dst_dtype = span->dst_dtype};
     enum dyt_status st = check_end(
         self, step->src_rank, span->src_slot, span->src_kind, span->src_offset,
-        extent(span->size, span->src_stride, span->src_dtype));
+        dyti_span_reach(span->size, span->src_stride, span->src_dtype));
 
     if (st == DYT_OK) {
-        st = check_end(self, step->dst_rank, span->dst_slot, span->dst_kind,
-                       span->dst_offset,
-                       extent(span->size, span->dst_stride, span->dst_dtype));
+        st = check_end(
+            self, step->dst_rank, span->dst_slot, span->dst_kind,
+            span->dst_offset,
+            dyti_span_reach(span->size, span->dst_stride, span->dst_dtype));
     }
     if (st != DYT_OK) {
         return st;
@@ -112,6 +118,10 @@ static enum dyt_status resolve_step(struct dyti_switch *self,
             return st;
         }
     }
+    if (step->span_count > 0 &&
+        schedule->span[step->span_first].src_slot == DYTI_SLOT_STAGING) {
+        return DYT_OK; /* was counted when it was staged */
+    }
     if (step->src_rank == step->dst_rank) {
         self->kept_bytes += step->write_bytes;
     } else {
@@ -134,8 +144,9 @@ static enum dyt_status resolve_own_end(struct dyti_switch *self,
                              .dst_dtype = span->dst_dtype};
     enum dyt_status st = check_end(
         self, rank, slot, kind, offset,
-        extent(span->size, own_is_src ? span->src_stride : span->dst_stride,
-               own_is_src ? span->src_dtype : span->dst_dtype));
+        dyti_span_reach(span->size,
+                        own_is_src ? span->src_stride : span->dst_stride,
+                        own_is_src ? span->src_dtype : span->dst_dtype));
 
     if (st != DYT_OK) {
         return st;

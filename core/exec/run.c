@@ -54,6 +54,7 @@ static enum dyt_status fence_step(struct dyti_switch *self, struct loop *loop,
         return DYT_OK;
     }
     dyti_switch_at(loop->order, DYTI_AT_WAVE);
+    dyti_in_place_fence(self, loop->epoch, loop->fences);
     return dyti_fence_meet(self, loop->epoch, loop->fences++);
 }
 

@@ -91,7 +91,14 @@ enum dyt_status dyti_switch_create(const struct dyti_switch_params *params,
                        self->schedule->world_size);
         goto out;
     }
-    st = allocate(self);
+    if (params->map[params->rank].mode == DYTI_MODE_IN_PLACE) {
+        st = dyti_in_place_init(self);
+    } else {
+        st = DYT_OK;
+    }
+    if (st == DYT_OK) {
+        st = allocate(self);
+    }
     if (st == DYT_OK) {
         st = dyti_switch_resolve(self);
     }

@@ -63,6 +63,9 @@ struct dyti_switch_params {
     void *mover_self;
     const struct dyti_mover_ops *message; /* NULL: all links are mapped */
     void *message_self;
+    /* in_place: which links go by messages, as dyti_schedule_build() was told;
+     * borrowed for dyti_switch_create() only. */
+    const struct dyti_schedule_links *links;
     const struct dyti_wait_ops *wait;
     const struct dyti_clock_ops *clock; /* NULL: all times are 0 */
     void *clock_self;

@@ -111,11 +111,17 @@ uint32_t dyti_staged_copies(const struct dyti_arena_map *map, void *base,
 /* ---- in_place.c -----------------------------------------------------------
  */
 
+/* Makes the schedule of waves that the switch runs instead of the plan's. */
 enum dyt_status dyti_in_place_init(struct dyti_switch *self);
 void dyti_in_place_fini(struct dyti_switch *self);
 uint64_t dyti_in_place_fingerprint(const struct dyti_switch *self);
+/* Where messages have their slots; NULL in the other modes. */
+unsigned char *dyti_in_place_slots(const struct dyti_switch *self);
 enum dyt_status dyti_in_place_transfer(struct dyti_switch *self,
                                        const struct dyti_switch_order *order);
+/* Before all ranks come to the fence behind a wave. */
+void dyti_in_place_fence(struct dyti_switch *self, uint64_t epoch,
+                         uint32_t wave);
 
 /* ---- switch.c -------------------------------------------------------------
  */

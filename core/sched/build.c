@@ -109,8 +109,7 @@ enum dyt_status dyti_sched_add_step(struct dyti_sched_builder *b,
     return dyti_sched_add_edge(b, b->fence, s->step_count - 1u);
 }
 
-/* Followers of each step, from the list of edges. */
-static enum dyt_status finish_edges(struct dyti_sched_builder *b)
+enum dyt_status dyti_sched_finish_edges(struct dyti_sched_builder *b)
 {
     struct dyti_schedule *s = b->schedule;
     uint32_t first = 0;
@@ -140,8 +139,7 @@ static enum dyt_status finish_edges(struct dyti_sched_builder *b)
     return DYT_OK;
 }
 
-/* A fence waits for all that nobody else waits for since the last one. */
-static enum dyt_status add_fence(struct dyti_sched_builder *b)
+enum dyt_status dyti_sched_add_fence(struct dyti_sched_builder *b)
 {
     struct dyti_schedule *s = b->schedule;
     uint32_t first = b->first_slack, last = s->step_count, fence = 0;
@@ -178,8 +176,8 @@ static enum dyt_status add_fence(struct dyti_sched_builder *b)
 
 /* ---- copies ------------------------------------------------------------- */
 
-static void count_span(struct dyti_step *step, const struct dyti_span *span,
-                       const struct dyti_span_range *of)
+void dyti_sched_count_span(struct dyti_step *step, const struct dyti_span *span,
+                           const struct dyti_span_range *of)
 {
     uint64_t elements = dyti_span_elements(span);
 
@@ -227,7 +225,7 @@ static enum dyt_status add_pair(struct dyti_sched_builder *b,
             step = form;
             step.span_first = (uint32_t)i;
         }
-        count_span(&step, span, &b->spans.of[i]);
+        dyti_sched_count_span(&step, span, &b->spans.of[i]);
     }
     return st != DYT_OK || step.span_count == 0
                ? st
@@ -311,7 +309,7 @@ static enum dyt_status check(const struct dyti_plan *plan, uint32_t rank,
     return DYT_OK;
 }
 
-static uint32_t next_power_of_two(uint32_t n)
+uint32_t dyti_sched_rounds(uint32_t n)
 {
     uint32_t p = 1;
 
@@ -347,7 +345,7 @@ enum dyt_status dyti_schedule_build(const struct dyti_plan *plan, uint32_t rank,
     s->world_size = plan->world_size;
     s->options = *options;
     s->options.chunk_bytes = chunk_of(options);
-    s->round_count = next_power_of_two(plan->world_size);
+    s->round_count = dyti_sched_rounds(plan->world_size);
     s->fingerprint =
         dyti_schedule_fingerprint(plan->fingerprint, plan->world_size, options);
     if (links->domain != NULL) {
@@ -358,9 +356,9 @@ enum dyt_status dyti_schedule_build(const struct dyti_plan *plan, uint32_t rank,
             st = dyti_message_order_add(order, &b, links, wave);
         }
         st = st != DYT_OK ? st : add_rounds(&b, links, wave);
-        st = st != DYT_OK ? st : add_fence(&b);
+        st = st != DYT_OK ? st : dyti_sched_add_fence(&b);
     }
-    st = st != DYT_OK ? st : finish_edges(&b);
+    st = st != DYT_OK ? st : dyti_sched_finish_edges(&b);
     if (st != DYT_OK) {
         goto out;
     }

@@ -18,6 +18,10 @@ struct dyti_sched_builder {
     size_t step_cap, stream_cap, at_count, at_cap;
     uint32_t fence;       /* the last one, or DYTI_NO_STEP */
     uint32_t first_slack; /* first step behind it */
+    /* Appends the spans of a stream; NULL: those of the plan's transfers. */
+    enum dyt_status (*stream)(struct dyti_sched_builder *b, uint32_t src,
+                              uint32_t dst, uint32_t wave);
+    const void *stream_arg;
 };
 
 /* Append a step; it waits for the last fence. */
@@ -28,11 +32,15 @@ enum dyt_status dyti_sched_add_step(struct dyti_sched_builder *b,
 enum dyt_status dyti_sched_add_edge(struct dyti_sched_builder *b,
                                     uint32_t before, uint32_t after);
 
-static inline bool dyti_links_map(const struct dyti_schedule_links *links,
-                                  uint32_t a, uint32_t b)
-{
-    return links->domain == NULL || links->domain[a] == links->domain[b];
-}
+/* Rounds of the pairing: the next power of two. */
+uint32_t dyti_sched_rounds(uint32_t world_size);
+/* A fence waits for all that nobody else waits for since the last one. */
+enum dyt_status dyti_sched_add_fence(struct dyti_sched_builder *b);
+/* Followers of each step, from the list of edges. */
+enum dyt_status dyti_sched_finish_edges(struct dyti_sched_builder *b);
+/* One more span of a COPY step that is being made. */
+void dyti_sched_count_span(struct dyti_step *step, const struct dyti_span *span,
+                           const struct dyti_span_range *of);
 
 /* ---- message_order.c, messages.c ------------------------------------------
  */

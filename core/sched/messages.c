@@ -3,13 +3,26 @@
 #include "sched/messages.h"
 #include "base/array.h"
 
+/* Of the plan's transfers. */
+static enum dyt_status add_planned(struct dyti_sched_builder *b, uint32_t src,
+                                   uint32_t dst, uint32_t wave)
+{
+    const struct dyti_plan_pair *pair = dyti_plan_find_pair(b->plan, src, dst);
+
+    return pair == NULL
+               ? DYTI_FAIL(DYT_ERR_INVALID,
+                           "the traffic has messages from rank %u to rank %u, "
+                           "the plan has none",
+                           src, dst)
+               : dyti_spans_add_wave(&b->spans, b->plan, pair, wave, 0);
+}
+
 /* The stream of a pair and wave; made when its first piece is met. */
 static enum dyt_status find_stream(struct dyti_sched_builder *b, uint32_t src,
                                    uint32_t dst, uint32_t wave,
                                    uint32_t *out_stream)
 {
     struct dyti_schedule *s = b->schedule;
-    const struct dyti_plan_pair *pair;
     struct dyti_stream stream = {.src_rank = src,
                                  .dst_rank = dst,
                                  .wave = wave,
@@ -17,21 +30,15 @@ static enum dyt_status find_stream(struct dyti_sched_builder *b, uint32_t src,
                                  .at_first = (uint32_t)b->at_count};
     enum dyt_status st;
 
-    for (uint32_t i = 0; i < s->stream_count; i++) {
-        if (s->stream[i].src_rank == src && s->stream[i].dst_rank == dst &&
-            s->stream[i].wave == wave) {
+    /* waves rise */
+    for (uint32_t i = s->stream_count; i-- > 0 && s->stream[i].wave == wave;) {
+        if (s->stream[i].src_rank == src && s->stream[i].dst_rank == dst) {
             *out_stream = i;
             return DYT_OK;
         }
     }
-    pair = dyti_plan_find_pair(b->plan, src, dst);
-    if (pair == NULL) {
-        return DYTI_FAIL(DYT_ERR_INVALID,
-                         "the traffic has messages from rank %u to rank %u, "
-                         "the plan has none",
-                         src, dst);
-    }
-    st = dyti_spans_add_wave(&b->spans, b->plan, pair, wave, 0);
+    st = b->stream != NULL ? b->stream(b, src, dst, wave)
+                           : add_planned(b, src, dst, wave);
     if (st == DYT_OK && b->spans.span_count > UINT32_MAX / 2) {
         st = DYTI_FAIL(DYT_ERR_OVERFLOW, "%zu spans", b->spans.span_count);
     }

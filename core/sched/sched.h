@@ -20,6 +20,7 @@
  * all its slots, each piece goes all its way before the next one starts.
  *
  * With more than one wave a fence lies between two: all ranks meet there.
+ * Schedules of mode in_place are made in overlay.h.
  *
  * Which side executes: the destination pulls, unless the schedule is asked for
  * push, then the source pushes.  All ranks use the same options.
@@ -42,6 +43,7 @@
 #define DYTI_SLOTS_DEFAULT      16u
 #define DYTI_NO_STEP            UINT32_MAX
 #define DYTI_NO_STREAM          UINT32_MAX
+#define DYTI_SLOT_STAGING       UINT8_MAX /* of a span: staging memory; kind 0 */
 
 enum dyti_step_kind {
     DYTI_STEP_COPY, /* shard to shard through mapped memory */
@@ -120,6 +122,12 @@ struct dyti_schedule_links {
     uint64_t staging_bytes; /* most that the slots take; 0: as many as useful */
     uint64_t message_bytes; /* most of a message; 0: default */
 };
+
+static inline bool dyti_links_map(const struct dyti_schedule_links *links,
+                                  uint32_t a, uint32_t b)
+{
+    return links->domain == NULL || links->domain[a] == links->domain[b];
+}
 
 struct dyti_schedule_options {
     enum dyti_side side;

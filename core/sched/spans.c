@@ -81,6 +81,13 @@ static enum dyt_status append(struct dyti_span_list *list,
     return st;
 }
 
+enum dyt_status dyti_spans_push(struct dyti_span_list *list,
+                                const struct dyti_span *span,
+                                const struct dyti_span_range *of)
+{
+    return append(list, span, of->transfer_first, of->transfer_last);
+}
+
 /* ---- folding ------------------------------------------------------------ */
 
 /* The dims of a transfer, slow to fast, without those of size 1 and with those

@@ -283,18 +283,7 @@ static void random_switches_hold_what_the_row_says(void **state)
  * ---------------------------------------------------------------
  */
 
-static void not_in_place(struct sw_rank *rank, const struct trip *trip)
-{
-    struct dyti_switch *self = NULL;
-
-    (void)trip;
-    rank_status(rank->me, DYT_ERR_UNSUPPORTED,
-                dyti_world_prepare(rank->world, DYTI_ARENA_TRAIN,
-                                   DYTI_ARENA_ROLLOUT, NULL, &self, NULL));
-    rank_true(rank->me, strstr(dyti_error_text(), "use staged") != NULL);
-}
-
-/* Between hosts bytes go by messages, in every mode but in_place. */
+/* Between hosts bytes go by messages, in every mode. */
 static void modes_go_by_messages_too(void **state)
 {
     static const uint32_t hosts[SW_RANKS_MAX] = {0, 0, 1, 1};
@@ -304,10 +293,7 @@ static void modes_go_by_messages_too(void **state)
     sw_host = hosts;
     for (int mode = 0; mode < DYTI_MODE_COUNT; mode++) {
         for (uint64_t seed = 1; seed <= 8; seed++) {
-            struct trip trip = {
-                .seed = seed,
-                .world_size = 4,
-                .body = mode == DYTI_MODE_IN_PLACE ? not_in_place : trips};
+            struct trip trip = {.seed = seed, .world_size = 4, .body = trips};
 
             play(DYT_RANKS_THREADS, (enum dyti_switch_mode)mode, 1u << 16,
                  &trip);

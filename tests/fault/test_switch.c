@@ -466,7 +466,7 @@ static void seeded_faults_end_as_the_row_says(void **state)
 static void messages_that_go_wrong_end_as_the_row_says(void **state)
 {
     static const uint32_t hosts[SW_RANKS_MAX] = {0, 1, 1, 0};
-    uint64_t rounds = dyt_test_rounds(27, 180);
+    uint64_t rounds = dyt_test_rounds(36, 240);
     uint32_t struck[ALL_FAULTS] = {0};
 
     (void)state;
@@ -479,12 +479,13 @@ static void messages_that_go_wrong_end_as_the_row_says(void **state)
     sw_host = hosts;
     for (uint64_t n = 0; n < rounds; n++) {
         struct dyti_arena_options options = {
-            .mode = (enum dyti_switch_mode)(n % DYTI_MODE_IN_PLACE),
-            .work_bytes = SW_WORK_BYTES};
+            .mode = (enum dyti_switch_mode)(n % DYTI_MODE_COUNT),
+            .work_bytes = SW_WORK_BYTES,
+            .staging_bytes = 8192};
         struct scene scene = {
             .seed = 1 + sw_draw(n, 60, 40),
             .mode = options.mode,
-            .fault = (enum fault)(FAULTS + n / DYTI_MODE_IN_PLACE % 3),
+            .fault = (enum fault)(FAULTS + n / DYTI_MODE_COUNT % 3),
             .victim = sw_draw(n, 61, RANKS),
             .nth = sw_draw(n, 62, 2),
             .point = DYTI_AT_COUNT};

@@ -447,8 +447,7 @@ static inline bool mx_open(const int64_t *value, struct mx_case *out)
                           .from = back ? DYTI_ARENA_ROLLOUT : DYTI_ARENA_TRAIN,
                           .to = back ? DYTI_ARENA_TRAIN : DYTI_ARENA_ROLLOUT,
                           .model = mx_model(value)};
-    if (c->model != NULL &&
-        (value[MX_MODE] != DYTI_MODE_IN_PLACE || value[MX_MOVER] == MX_PULL)) {
+    if (c->model != NULL) {
         c->layout[c->from] = mx_layout(c, value + MX_FROM, parks && back);
         c->layout[c->to] = mx_layout(c, value + MX_TO, parks && !back);
     }

@@ -67,9 +67,7 @@ static inline void mx_draw_rest(uint64_t trial, uint64_t attempt,
     memset(v, 0, MX_VALUES * sizeof(*v));
     v[MX_SEED] = (int64_t)t;
     v[MX_MODE] = (int64_t)trial % DYTI_MODE_COUNT;
-    v[MX_MOVER] = v[MX_MODE] == DYTI_MODE_IN_PLACE
-                      ? MX_PULL
-                      : (int64_t)trial / DYTI_MODE_COUNT % MX_MOVER_COUNT;
+    v[MX_MOVER] = (int64_t)trial / DYTI_MODE_COUNT % MX_MOVER_COUNT;
     v[MX_WORLD] = 1 + MX_DRAW(1, MX_RANKS_MAX);
     v[MX_MIXED_PUSH] = MX_DRAW(2, 2);
     v[MX_HOSTS] = 1 + MX_DRAW(3, (uint64_t)v[MX_WORLD]);
