@@ -66,7 +66,9 @@ View = _struct("dyt_view", _u32("struct_size row_struct_size") + [
 RulePart = _struct("dyt_rule_part", _u32("struct_size cut") + [
     ("tensor", c.c_char_p), ("axis", c.c_uint32), ("transposed", c.c_uint32),
     ("unit", c.c_int64), ("unit_attribute", c.c_char_p),
-    ("stack_axis", c.c_uint32), ("per_expert", c.c_uint32)])
+    ("stack_axis", c.c_uint32), ("per_expert", c.c_uint32),
+    ("segments", c.c_char_p), ("segment", c.c_uint32),
+    ("reserved", c.c_uint32)])
 Rule = _struct("dyt_rule", _u32("struct_size part_struct_size") + [
     ("name", c.c_char_p), ("part", c.POINTER(RulePart)),
     ("part_count", c.c_uint32), ("flags", c.c_uint32)])

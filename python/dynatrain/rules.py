@@ -13,7 +13,7 @@ FOLDER = pathlib.Path(__file__).parent / "rules_data"
 
 _RULE_KEYS = {"name", "part", "parts", "flags"}
 _PART_KEYS = {"tensor", "cut", "axis", "transposed", "unit", "stack_axis",
-              "per_expert"}
+              "per_expert", "segments", "segment"}
 _FLAGS = {"read_only": _abi.ROW_READ_ONLY, "alias": _abi.ROW_ALIAS,
           "staged": _abi.ROW_STAGED, "optional": _abi.ROW_OPTIONAL}
 
@@ -51,7 +51,9 @@ def _part(entry: Mapping[str, Any], where: str) -> Any:
         unit=0 if named else unit,
         unit_attribute=_abi.encoded(unit) if named else None,
         stack_axis=entry.get("stack_axis", 0),
-        per_expert=int(entry.get("per_expert", False)))
+        per_expert=int(entry.get("per_expert", 0)),
+        segments=_abi.encoded(entry.get("segments")),
+        segment=entry.get("segment", 0))
 
 
 def from_table(table: Mapping[str, Any], source: str = "rules") -> Rules:
