@@ -1,5 +1,5 @@
 /* What every group backend must do (ops/group.h), ranks as threads. */
-#include "group_checks.h"
+#include "group_posts.h"
 
 static void collectives_agree_with_loops(void **state)
 {

@@ -1,5 +1,5 @@
 /* The group contract with ranks as processes. */
-#include "group_checks.h"
+#include "group_posts.h"
 
 static void collectives_agree_with_loops(void **state)
 {

@@ -5,6 +5,9 @@
 
 #include "dyt_ranks.h"
 
+#include <sched.h>
+#include <time.h>
+
 #include "base/rng.h"
 #include "comm/shm/shm.h"
 
@@ -40,6 +43,28 @@ static inline void group_body(struct dyt_rank *me)
     const struct group_call *call = me->arg;
 
     call->check(me, &call->fixture);
+}
+
+/* Of a wait that is expected to end by itself: if it does not, say so. */
+#define GROUP_PATIENCE_NS 20000000000
+
+/* Until `count` members have said that they are here; not for ever. */
+static inline void group_await(struct dyt_rank *me,
+                               const struct group_fixture *fixture,
+                               uint32_t count)
+{
+    struct timespec now, start;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &start);
+    while (atomic_load(fixture->arrived) < count) {
+        (void)sched_yield();
+        (void)clock_gettime(CLOCK_MONOTONIC, &now);
+        if (now.tv_sec - start.tv_sec > GROUP_PATIENCE_NS / 1000000000) {
+            rank_wrong(me, "%u of %u others are here",
+                       atomic_load(fixture->arrived), count);
+            return;
+        }
+    }
 }
 
 /* Every backend, alone and with a few sizes. */
@@ -179,7 +204,7 @@ static inline void check_collectives(struct dyt_rank *me,
 
     if (in == NULL || out == NULL) {
         rank_wrong(me, "no memory");
-    } else if (group_open(me, fixture, 0, &group) != DYT_OK) {
+    } else if (group_open(me, fixture, GROUP_PATIENCE_NS, &group) != DYT_OK) {
         rank_wrong(me, "%s", dyti_error_text());
     } else {
         for (size_t i = 0; i < DYT_TEST_COUNT(sizes); i++) {
@@ -207,7 +232,7 @@ static inline void check_in_place(struct dyt_rank *me,
     float small[DYT_RANKS_MAX * 3];
     void *group = NULL;
 
-    rank_ok(me, group_open(me, fixture, 0, &group));
+    rank_ok(me, group_open(me, fixture, GROUP_PATIENCE_NS, &group));
     for (uint32_t m = 0; m < me->size; m++) {
         counts[m] = 3;
         for (uint32_t i = 0; i < 3; i++) {
@@ -251,7 +276,7 @@ static inline void check_exchange(struct dyt_rank *me,
     void *group = NULL;
 
     if (big == NULL || got == NULL ||
-        group_open(me, fixture, 0, &group) != DYT_OK) {
+        group_open(me, fixture, GROUP_PATIENCE_NS, &group) != DYT_OK) {
         rank_wrong(me, "%s", dyti_error_text());
     }
     for (uint32_t round = 0; round < 3 && me->wrong[0] == '\0'; round++) {
@@ -293,151 +318,6 @@ static inline void check_exchange(struct dyt_rank *me,
     free(got);
 }
 
-/* A ring of posts: everybody sends POSTED messages of rising sizes to the next
- * and receives those of the last, some in flight at once, with a barrier in
- * the middle of them; then one that nobody waits for is dropped by cancel. */
-#define POSTED      300u
-#define POSTED_BIG  90000u
-#define POSTED_OPEN 8u
-
-static inline uint64_t posted_bytes(uint32_t i)
-{
-    return (uint64_t)(i * 7919u) % POSTED_BIG;
-}
-
-static inline enum dyt_status poll_until(const struct dyti_group_ops *ops,
-                                         void *group, uint64_t ticket)
-{
-    enum dyt_status st;
-
-    while ((st = ops->poll(group, ticket)) == DYT_PENDING) {
-        st = ops->wait(group);
-        if (st != DYT_OK) {
-            break;
-        }
-    }
-    return st;
-}
-
-static inline void posted_ring(struct dyt_rank *me,
-                               const struct dyti_group_ops *ops, void *group,
-                               unsigned char *out, unsigned char *in)
-{
-    uint32_t next = (me->rank + 1) % me->size;
-    uint32_t last = (me->rank + me->size - 1) % me->size;
-    uint64_t send[POSTED_OPEN] = {0}, recv[POSTED_OPEN] = {0};
-
-    for (uint32_t i = 0; i < POSTED + POSTED_OPEN; i++) {
-        uint32_t at = i % POSTED_OPEN;
-        unsigned char *to = in + (size_t)at * POSTED_BIG;
-        unsigned char *from = out + (size_t)at * POSTED_BIG;
-
-        if (i >= POSTED_OPEN) { /* end the one that was here */
-            uint32_t was = i - POSTED_OPEN;
-
-            rank_ok(me, poll_until(ops, group, recv[at]));
-            rank_ok(me, poll_until(ops, group, send[at]));
-            for (uint64_t b = 0; b < posted_bytes(was); b++) {
-                if (to[b] != (unsigned char)(was + b + last * 3)) {
-                    rank_wrong(me, "message %u, byte %" PRIu64, was, b);
-                    return;
-                }
-            }
-        }
-        if (i == POSTED / 2) {
-            rank_ok(me, ops->barrier(group));
-        }
-        if (i < POSTED) {
-            struct dyti_p2p in_one = {last, false, to, posted_bytes(i), NULL};
-            struct dyti_p2p out_one = {next, true, from, posted_bytes(i), NULL};
-
-            for (uint64_t b = 0; b < posted_bytes(i); b++) {
-                from[b] = (unsigned char)(i + b + me->rank * 3);
-            }
-            rank_ok(me, ops->post(group, &out_one, &send[at]));
-            rank_ok(me, ops->post(group, &in_one, &recv[at]));
-        }
-    }
-    rank_status(me, DYT_ERR_INVALID, ops->poll(group, recv[0]));
-}
-
-static inline void posted_cancel(struct dyt_rank *me,
-                                 const struct dyti_group_ops *ops, void *group,
-                                 unsigned char *out, unsigned char *in)
-{
-    uint32_t next = (me->rank + 1) % me->size;
-    uint32_t last = (me->rank + me->size - 1) % me->size;
-    struct dyti_p2p message = {next, true, out, 100, NULL};
-    uint64_t ticket = 0;
-
-    rank_ok(me, ops->post(group, &message, &ticket)); /* for nobody */
-    rank_ok(me, ops->barrier(group));
-    ops->cancel(group);
-    rank_ok(me, ops->barrier(group));
-    memset(out, (int)(40 + me->rank), 10);
-    message.size_bytes = 10;
-    rank_ok(me, ops->post(group, &message, &ticket));
-    message = (struct dyti_p2p){last, false, in, 10, NULL};
-    rank_ok(me, ops->post(group, &message, &ticket));
-    rank_ok(me, poll_until(ops, group, ticket));
-    rank_true(me, in[9] == 40 + last);
-    rank_ok(me, ops->barrier(group));
-}
-
-static inline void check_posts(struct dyt_rank *me,
-                               const struct group_fixture *fixture)
-{
-    const struct dyti_group_ops *ops = fixture->ops;
-    unsigned char *out = malloc((size_t)POSTED_OPEN * POSTED_BIG);
-    unsigned char *in = malloc((size_t)POSTED_OPEN * POSTED_BIG);
-    void *group = NULL;
-
-    if (out == NULL || in == NULL ||
-        group_open(me, fixture, 10000000000, &group) != DYT_OK) {
-        rank_wrong(me, "%s", dyti_error_text());
-    } else if (me->size > 1) {
-        posted_ring(me, ops, group, out, in);
-        if (me->wrong[0] == '\0') {
-            posted_cancel(me, ops, group, out, in);
-        }
-    }
-    ops->close(group);
-    free(out);
-    free(in);
-}
-
-/* A message that nobody sends: an abort ends the wait for it, and so does the
- * deadline, which names the rank. */
-static inline void check_posts_end(struct dyt_rank *me,
-                                   const struct group_fixture *fixture)
-{
-    const struct dyti_group_ops *ops = fixture->ops;
-    unsigned char buf[8];
-    struct dyti_p2p message = {(me->rank + 1) % me->size, false, buf, 8, NULL};
-    void *group = NULL;
-    uint64_t ticket = 0;
-    char name[32];
-
-    rank_ok(me, group_open(me, fixture, 500000000, &group));
-    if (me->size > 1) {
-        snprintf(name, sizeof(name), "rank %u", 10 + message.peer);
-        rank_ok(me, ops->barrier(group));
-        rank_ok(me, ops->post(group, &message, &ticket));
-        if (me->rank > 0) {
-            rank_status(me, DYT_ERR_TIMEOUT, poll_until(ops, group, ticket));
-            rank_true(me, strstr(dyti_error_text(), name) != NULL);
-            atomic_fetch_add(fixture->arrived, 1);
-        } else {
-            while (atomic_load(fixture->arrived) + 1 < me->size) {
-            }
-            atomic_store(&fixture->abort->value,
-                         dyti_abort_pack(1, DYT_ERR_DEVICE));
-            rank_status(me, DYT_ERR_PEER, poll_until(ops, group, ticket));
-        }
-    }
-    ops->close(group);
-}
-
 /* Bytes that a member moves in big collectives: its share and no more. */
 static inline void check_traffic(struct dyt_rank *me,
                                  const struct group_fixture *fixture)
@@ -450,7 +330,7 @@ static inline void check_traffic(struct dyt_rank *me,
     void *group = NULL;
 
     if (buf == NULL || out == NULL ||
-        group_open(me, fixture, 0, &group) != DYT_OK) {
+        group_open(me, fixture, GROUP_PATIENCE_NS, &group) != DYT_OK) {
         rank_wrong(me, "%s", dyti_error_text());
         goto out;
     }
@@ -507,8 +387,7 @@ static inline void check_abort(struct dyt_rank *me,
     rank_ok(me, group_open(me, fixture, 0, &group));
     if (me->size > 1) {
         if (me->rank + 1 == me->size) {
-            while (atomic_load(fixture->arrived) + 1 < me->size) {
-            }
+            group_await(me, fixture, me->size - 1);
             atomic_store(&fixture->abort->value,
                          dyti_abort_pack(me->rank, DYT_ERR_DEVICE));
         } else {
@@ -542,8 +421,7 @@ static inline void check_deadline(struct dyt_rank *me,
         atomic_fetch_add(fixture->arrived, 1);
     }
     /* One who is late has not gone. */
-    while (atomic_load(fixture->arrived) + 1 < me->size) {
-    }
+    group_await(me, fixture, me->size - 1);
     fixture->ops->close(group);
 }
 
@@ -554,7 +432,7 @@ static inline void check_mismatch(struct dyt_rank *me,
     float x[2] = {0};
     void *group = NULL;
 
-    rank_ok(me, group_open(me, fixture, 0, &group));
+    rank_ok(me, group_open(me, fixture, GROUP_PATIENCE_NS, &group));
     if (me->size > 1) {
         rank_status(me, DYT_ERR_INVALID,
                     me->rank == 0 ? ops->barrier(group)
@@ -573,7 +451,7 @@ static inline void check_reopen(struct dyt_rank *me,
         void *group = NULL;
         float x = (float)i;
 
-        rank_ok(me, group_open(me, fixture, 0, &group));
+        rank_ok(me, group_open(me, fixture, GROUP_PATIENCE_NS, &group));
         rank_ok(me, fixture->ops->all_reduce(group, &x, 1, DYTI_SUM_F32));
         rank_true(me, x == (float)i * (float)me->size);
         fixture->ops->close(group);

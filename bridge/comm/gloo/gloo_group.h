@@ -13,7 +13,7 @@
 #define DYTI_GLOO_KEYS 4u /* that a member leaves */
 
 struct dyti_gloo_key {
-    char name[32];
+    char name[40];
     uint32_t offset, bytes; /* of its data */
 };
 
@@ -67,12 +67,63 @@ struct dyti_gloo_group {
     bool watching, busy, interrupted, closing;
 };
 
+/* ---- region.c ----------------------------------------------------------- */
+
+uint64_t dyti_gloo_region_bytes(uint32_t size);
 struct dyti_gloo_member *dyti_gloo_member_at(
     const struct dyti_gloo_group *group, uint32_t member);
+/* As struct dyti_gloo_store asks; `arg` is the group. */
+int dyti_gloo_store_set(void *arg, const char *key, const void *data,
+                        size_t bytes);
+long dyti_gloo_store_get(void *arg, const char *key, void *data, size_t room);
+int dyti_gloo_store_given_up(void *arg);
+
+/* ---- watch.c ------------------------------------------------------------ */
+
 int64_t dyti_gloo_now_ns(void);
+void *dyti_gloo_watch(void *group); /* the watcher's thread */
+/* This rank's thread goes into gloo, or has come back. */
+void dyti_gloo_busy(struct dyti_gloo_group *group, bool busy);
 /* First in every call of the table: the group works, the abort word is 0. */
 enum dyt_status dyti_gloo_enter(struct dyti_gloo_group *group);
 enum dyt_status dyti_gloo_look_at_abort(struct dyti_gloo_group *group);
+/* No call can work any more; returns `status`. */
+enum dyt_status dyti_gloo_broken(struct dyti_gloo_group *group,
+                                 enum dyt_status status);
+/* What to return for a call of the shim, begun at `start`, that failed. */
+enum dyt_status dyti_gloo_why(struct dyti_gloo_group *group,
+                              enum dyti_gloo_result result, int64_t start);
+
+/* ---- collective.c, reduce.c --------------------------------------------- */
+
+enum dyti_gloo_call {
+    DYTI_GLOO_BARRIER = 1,
+    DYTI_GLOO_BROADCAST,
+    DYTI_GLOO_ALL_GATHER,
+    DYTI_GLOO_REDUCE_SCATTER,
+    DYTI_GLOO_ALL_REDUCE
+};
+
+/* What a member says of the call that it makes. */
+uint64_t dyti_gloo_tag(enum dyti_gloo_call call, uint32_t detail,
+                       uint64_t amount);
+/* First in every collective: all members have come to the same one. */
+enum dyt_status dyti_gloo_begin(struct dyti_gloo_group *group, uint64_t tag);
+/* After it: the parts of all, in member order. */
+enum dyt_status dyti_gloo_gather(struct dyti_gloo_group *group, const void *in,
+                                 void *out, const uint64_t *counts_bytes);
+enum dyt_status dyti_gloo_group_barrier(void *self);
+enum dyt_status dyti_gloo_group_broadcast(void *self, void *buf,
+                                          uint64_t size_bytes, uint32_t root);
+enum dyt_status dyti_gloo_group_all_gather(void *self, const void *in,
+                                           void *out,
+                                           const uint64_t *counts_bytes);
+enum dyt_status dyti_gloo_group_reduce_scatter(void *self, const void *in,
+                                               void *out,
+                                               const uint64_t *counts,
+                                               enum dyti_reduce op);
+enum dyt_status dyti_gloo_group_all_reduce(void *self, void *buf,
+                                           uint64_t count, enum dyti_reduce op);
 
 /* ---- post.c ------------------------------------------------------------- */
 

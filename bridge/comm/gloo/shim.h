@@ -24,6 +24,8 @@ struct dyti_gloo_store {
     int (*set)(void *arg, const char *key, const void *data, size_t bytes);
     /* Bytes, 0 if it is not there yet, negative to give up. */
     long (*get)(void *arg, const char *key, void *data, size_t room);
+    /* Not 0: another member has failed; asked while connections are made. */
+    int (*given_up)(void *arg);
 };
 
 struct dyti_gloo_params {
@@ -54,8 +56,12 @@ enum dyti_gloo_result dyti_gloo_broadcast(struct dyti_gloo *self, void *buf,
 enum dyti_gloo_result dyti_gloo_all_to_all(
     struct dyti_gloo *self, const void *in, const uint64_t *send_bytes,
     void *out, const uint64_t *recv_bytes, char *text, size_t text_size);
-/* From any thread: every call and message that waits ends as BROKEN. */
+/* From any thread: every call and message that waits ends as BROKEN, and so do
+ * all that come. */
 void dyti_gloo_interrupt(struct dyti_gloo *self);
+/* From any thread, now and then while something waits: what waits for a
+ * connection that has ended, ends as BROKEN. */
+void dyti_gloo_finish_lost(struct dyti_gloo *self);
 
 /* Messages.  Both ends give the same slot. */
 enum dyti_gloo_result dyti_gloo_post(struct dyti_gloo *self, uint32_t peer,
@@ -71,7 +77,7 @@ enum dyti_gloo_result dyti_gloo_poll(struct dyti_gloo *self,
 uint64_t dyti_gloo_wait(struct dyti_gloo *self, uint64_t seen, int64_t max_ms);
 /* Messages that have ended so far. */
 uint64_t dyti_gloo_ended(struct dyti_gloo *self);
-/* Forget a message, whatever it does. */
+/* Forget a message, whatever it does: its memory is not touched any more. */
 void dyti_gloo_drop(struct dyti_gloo *self, struct dyti_gloo_message *post);
 
 #ifdef __cplusplus
