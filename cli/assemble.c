@@ -191,7 +191,7 @@ static enum dyt_status measure_work(struct dyti_assembly *a, uint32_t rank)
 }
 
 /* Room to move boxes out of each other's way: the cap, or 64 MiB, but no more
- * than the largest layout of any rank. */
+ * than the largest layout of any rank, and a page for messages. */
 static uint64_t staging_of(const struct dyti_assembly *a,
                            const struct dyti_layout *const *layout)
 {
@@ -205,6 +205,7 @@ static uint64_t staging_of(const struct dyti_assembly *a,
         most = cost.rollout > most ? cost.rollout : most;
         most = cost.train > most ? cost.train : most;
     }
+    most += 4096;
     cap = cap == 0 ? STAGING_BYTES : cap;
     return (cap < most ? cap : most) / 64u * 64u;
 }

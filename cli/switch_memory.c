@@ -1,6 +1,9 @@
 #include "cli/switch_memory.h"
 
+#include "sched/overlay.h"
+
 #include <inttypes.h>
+#include <stdlib.h>
 
 static const struct {
     const char *name;
@@ -86,6 +89,73 @@ uint64_t dyti_switch_memory_least(const struct dyti_assembly *a)
     return worst(a, &rank, &way).need_bytes;
 }
 
+/* ---- in place: only its waves say what it needs ----------------------------
+ */
+
+/* Both directions as the workers will prepare them: waves that fit, or the
+ * smallest staging memory that does for both. */
+static enum dyt_status find_waves(const struct dyti_assembly *a,
+                                  const uint32_t *domain, uint64_t *out_least)
+{
+    struct dyti_schedule_links links = {
+        .domain = domain,
+        .strategy = dyti_strategy_at((size_t)a->job->sw.strategy)};
+    struct dyti_plan_inputs inputs;
+    struct dyti_overlay_params params = {.inputs = &inputs,
+                                         .map = a->map,
+                                         .world_size = a->world_size,
+                                         .links = &links};
+    enum dyt_status st = DYT_OK;
+
+    *out_least = 0;
+    for (size_t d = 0; d < sizeof(directions) / sizeof(directions[0]); d++) {
+        enum dyti_arena_slot from = directions[d].from, to = directions[d].to;
+        struct dyti_overlay overlay = {0};
+        uint64_t least = 0;
+
+        st = dyti_plan_inputs_init(a->layout[from], from, a->layout[to], to,
+                                   DYTI_PLAN_KINDS_STATE, &inputs);
+        st = st != DYT_OK ? st : dyti_overlay_build(&params, &overlay);
+        dyti_overlay_fini(&overlay);
+        if (st == DYT_ERR_UNSUPPORTED) {
+            st = dyti_overlay_smallest(&params, &least);
+        }
+        if (st != DYT_OK) {
+            DYTI_NOTE("looking for the waves of the switch %s",
+                      directions[d].name);
+            return st;
+        }
+        *out_least = least > *out_least ? least : *out_least;
+    }
+    return DYT_OK;
+}
+
+static enum dyt_status check_in_place(const struct dyti_assembly *a)
+{
+    uint32_t *domain = calloc((size_t)a->world_size + 1, sizeof(*domain));
+    bool all = a->job->sw.mover == DYTI_JOB_MESSAGE;
+    uint64_t least = 0;
+    enum dyt_status st;
+
+    if (domain == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "links of %u ranks", a->world_size);
+    }
+    for (uint32_t r = 0; r < a->world_size; r++) {
+        domain[r] = r;
+    }
+    st = find_waves(a, all ? domain : NULL, &least);
+    free(domain);
+    return st != DYT_OK || least == 0
+               ? st
+               : DYTI_FAIL(
+                     DYT_ERR_CONFIG,
+                     "%s: switch.mode in_place has %" PRIu64
+                     " bytes on each rank to move boxes out of each other's "
+                     "way (switch.memory_cap, at most the largest layout): the "
+                     "smallest cap that every rank meets is %" PRIu64,
+                     a->job->path, a->staging_bytes, least);
+}
+
 enum dyt_status dyti_switch_memory_check(const struct dyti_assembly *a,
                                          uint64_t cap_bytes)
 {
@@ -93,6 +163,9 @@ enum dyt_status dyti_switch_memory_check(const struct dyti_assembly *a,
     size_t way;
     struct dyti_switch_memory m = worst(a, &rank, &way);
 
+    if (a->mode == DYTI_MODE_IN_PLACE) {
+        return check_in_place(a);
+    }
     if (cap_bytes == 0 || m.need_bytes <= cap_bytes) {
         return DYT_OK;
     }

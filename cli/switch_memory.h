@@ -28,8 +28,9 @@ struct dyti_switch_memory dyti_switch_memory_of(
 /* The smallest cap that all ranks can meet in both directions. */
 uint64_t dyti_switch_memory_least(const struct dyti_assembly *assembly);
 
-/* DYT_ERR_CONFIG: a switch needs more than `cap_bytes` on a rank; the text has
- * both numbers and the smallest cap that would do.  0: no cap. */
+/* DYT_ERR_CONFIG: a switch needs more than `cap_bytes` on a rank, or in place
+ * more than the maps have; the text has both numbers and the smallest cap that
+ * would do.  0: no cap. */
 enum dyt_status dyti_switch_memory_check(const struct dyti_assembly *assembly,
                                          uint64_t cap_bytes);
 

@@ -195,15 +195,16 @@ static uint64_t next_chunk(const struct search *s, uint64_t chunk)
  */
 
 /* With no chunk the cap was met: find the smallest that can be.  It may be one
- * below the cap, as the order found depends on the room that there is; else say
- * what would do. */
+ * below the cap, as the order found depends on the room that there is: then the
+ * waves are those.  *out_cap: of the smallest. */
 static enum dyt_status find_smallest(const struct search *s,
-                                     struct dyti_overlay *out_overlay)
+                                     struct dyti_overlay *out_overlay,
+                                     uint64_t *out_cap)
 {
     uint32_t ranks = s->params->world_size;
-    uint64_t best = UINT64_MAX;
     enum dyt_status st = DYT_OK;
 
+    *out_cap = UINT64_MAX;
     for (uint64_t chunk = next_chunk(s, 0); st == DYT_OK && chunk != 0;
          chunk = next_chunk(s, chunk)) {
         struct dyti_overlay o;
@@ -214,7 +215,10 @@ static enum dyt_status find_smallest(const struct search *s,
             break;
         }
         st = dyti_waves_smallest(o.item, o.item_count, ranks, &cap);
-        if (st == DYT_OK && cap + s->least_slots <= s->cap_bytes) {
+        if (st == DYT_OK && cap + s->least_slots < *out_cap) {
+            *out_cap = cap + s->least_slots;
+        }
+        if (st == DYT_OK && out_overlay != NULL && *out_cap <= s->cap_bytes) {
             st = dyti_waves_build(o.item, o.item_count, ranks, cap, &o.waves);
             if (st == DYT_OK) {
                 o.slot_bytes = s->least_slots;
@@ -222,16 +226,9 @@ static enum dyt_status find_smallest(const struct search *s,
                 return DYT_OK;
             }
         }
-        best = cap < best ? cap : best;
         dyti_overlay_fini(&o);
     }
-    return st != DYT_OK
-               ? st
-               : DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                           "a switch in place with %llu bytes of staging "
-                           "memory: the smallest cap that works is %llu",
-                           (unsigned long long)s->cap_bytes,
-                           (unsigned long long)(best + s->least_slots));
+    return st;
 }
 
 /* With as many slots as are useful, then with one. */
@@ -251,6 +248,21 @@ static enum dyt_status try_waves(const struct search *s, struct dyti_overlay *o,
         o->slot_bytes = slots[i];
     }
     return st;
+}
+
+static enum dyt_status or_refuse(const struct search *s,
+                                 struct dyti_overlay *out_overlay)
+{
+    uint64_t smallest = 0;
+    enum dyt_status st = find_smallest(s, out_overlay, &smallest);
+
+    return st != DYT_OK || smallest <= s->cap_bytes
+               ? st
+               : DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                           "a switch in place with %llu bytes of staging "
+                           "memory: the smallest cap that works is %llu",
+                           (unsigned long long)s->cap_bytes,
+                           (unsigned long long)smallest);
 }
 
 /* The largest copies with which the cap can be met. */
@@ -276,7 +288,22 @@ static enum dyt_status find_waves(const struct search *s,
             return st;
         }
     }
-    return find_smallest(s, out_overlay);
+    return or_refuse(s, out_overlay);
+}
+
+enum dyt_status dyti_overlay_smallest(const struct dyti_overlay_params *params,
+                                      uint64_t *out_cap_bytes)
+{
+    struct dyti_plan *plan = NULL;
+    struct search s;
+    enum dyt_status st = dyti_plan_build(params->inputs, &plan);
+
+    if (st == DYT_OK) {
+        search_init(&s, params, plan);
+        st = find_smallest(&s, NULL, out_cap_bytes);
+    }
+    dyti_plan_destroy(plan);
+    return st;
 }
 
 enum dyt_status dyti_overlay_build(const struct dyti_overlay_params *params,

@@ -47,6 +47,9 @@ struct dyti_overlay {
  */
 enum dyt_status dyti_overlay_build(const struct dyti_overlay_params *params,
                                    struct dyti_overlay *out_overlay);
+/* The smallest staging memory with which it can be built. */
+enum dyt_status dyti_overlay_smallest(const struct dyti_overlay_params *params,
+                                      uint64_t *out_cap_bytes);
 void dyti_overlay_fini(struct dyti_overlay *overlay); /* zeroed: fine */
 
 uint64_t dyti_overlay_fingerprint(const struct dyti_overlay *overlay);

@@ -1,9 +1,10 @@
 /* What a switch takes is what was said before: source and destination regions,
  * by pages that were touched and by what is abandoned afterwards; and all ranks
- * refuse a cap alike, before anything moves. */
+ * refuse a cap alike, before anything moves: in place as the check has said. */
 #include "switch_world.h"
 
 #include "cli/switch_memory.h"
+#include "mover/message/message.h"
 
 #define PAGE 4096u
 
@@ -163,7 +164,109 @@ static void processes_take_what_was_said(void **state)
     run_trips(DYT_RANKS_PROCESSES, 200);
 }
 
+/* ---- in place ---------------------------------------------------------------
+ */
+
+struct in_place {
+    const struct sw_memory *memory;
+    uint64_t seed;
+    uint32_t world_size;
+    bool messages, refused;
+};
+
+/* What the check says beforehand is what each rank says when it prepares. */
+static void prepare_in_place(struct dyt_rank *me)
+{
+    const struct in_place *p = me->arg;
+    struct dyti_world_switch_options options = {
+        .mover = p->messages ? DYTI_WORLD_MESSAGE : DYTI_WORLD_AUTO};
+    struct dyti_switch *to = NULL, *back = NULL;
+    struct sw_rank rank;
+    enum dyt_status st;
+
+    if (sw_rank_open(&rank, me, p->seed, p->world_size, p->memory) != DYT_OK) {
+        rank_wrong(me, "%s", dyti_error_text());
+    } else {
+        st = dyti_world_prepare(rank.world, DYTI_ARENA_TRAIN,
+                                DYTI_ARENA_ROLLOUT, &options, &to, NULL);
+        st = st != DYT_OK
+                 ? st
+                 : dyti_world_prepare(rank.world, DYTI_ARENA_ROLLOUT,
+                                      DYTI_ARENA_TRAIN, &options, &back, NULL);
+        if (st != (p->refused ? DYT_ERR_UNSUPPORTED : DYT_OK)) {
+            rank_wrong(me, "prepared: %s, seed %" PRIu64, dyt_status_name(st),
+                       p->seed);
+        }
+    }
+    sw_rank_close(&rank);
+}
+
+/* The answer beforehand, and the smallest cap that it names. */
+static uint64_t check_in_place(uint64_t seed, uint32_t world_size,
+                               uint64_t staging_bytes, bool messages)
+{
+    static const char words[] = "every rank meets is ";
+    struct dyti_arena_options options = {.mode = DYTI_MODE_IN_PLACE,
+                                         .work_bytes = SW_WORK_BYTES,
+                                         .staging_bytes = staging_bytes};
+    struct dyti_job job = {.path = (char *)(uintptr_t) "job.toml"};
+    struct in_place p = {
+        .seed = seed, .world_size = world_size, .messages = messages};
+    struct dyti_assembly a = {.job = &job,
+                              .world_size = world_size,
+                              .mode = DYTI_MODE_IN_PLACE,
+                              .staging_bytes = staging_bytes};
+    struct sw_memory memory;
+    struct sw_case c;
+    uint64_t least = 0;
+
+    assert_ok(sw_case_init_mode(&c, seed, world_size, &options));
+    a.model = c.model;
+    a.map = c.map;
+    for (int s = 0; s < DYTI_ARENA_SLOT_COUNT; s++) {
+        a.layout[s] = c.layout[s];
+    }
+    job.sw.mover = messages ? DYTI_JOB_MESSAGE : DYTI_JOB_AUTO;
+    if (dyti_switch_memory_check(&a, staging_bytes) != DYT_OK) {
+        const char *at = strstr(dyti_error_text(), words);
+
+        assert_non_null(at);
+        least = strtoull(at + strlen(words), NULL, 10);
+        assert_true(least > staging_bytes);
+    }
+    p.refused = least > 0;
+    sw_message = messages ? &dyti_mover_message : NULL;
+    sw_memory_open(&memory, &c, DYT_RANKS_THREADS);
+    p.memory = &memory;
+    dyt_ranks_run(DYT_RANKS_THREADS, world_size, prepare_in_place, &p);
+    sw_memory_close(&memory, world_size);
+    sw_message = NULL;
+    sw_case_fini(&c);
+    return least;
+}
+
+static void in_place_is_refused_before_anything_starts(void **state)
+{
+    uint32_t refused = 0;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        static const uint64_t caps[] = {0, 256, 1024};
+        uint32_t ranks = 1 + sw_draw(seed, 8, 4);
+        uint64_t least =
+            check_in_place(seed, ranks, caps[seed % 3], seed % 2 == 0);
+
+        if (least > 0) {
+            refused++;
+            assert_int_equal(0,
+                             check_in_place(seed, ranks, least, seed % 2 == 0));
+        }
+    }
+    assert_in_range(refused, 2, 39);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(in_place_is_refused_before_anything_starts),
     cmocka_unit_test(processes_take_what_was_said),
     cmocka_unit_test(threads_take_what_was_said),
 };

@@ -115,7 +115,7 @@ static void a_cap_is_met_or_refused(void **state)
 {
     static const char *const layout[] = {
         "phase.rollout.layout.tp=4", "phase.train.layout.dtype=bf16",
-        "phase.rollout.residency.optimizer=move"};
+        "phase.rollout.residency.optimizer=move", "switch.mode=in_place"};
     struct dyt_job job = dyt_job_new("tiny");
 
     (void)state;
