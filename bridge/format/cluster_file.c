@@ -2,9 +2,9 @@
 #include "format/cluster_file.h"
 
 #include "base/banned.h"
-#include "format/layout_spec_internal.h"
 #include "format/size_text.h"
 #include "format/toml.h"
+#include "layout/spec_internal.h"
 
 #include <math.h>
 #include <stdlib.h>

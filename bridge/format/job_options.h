@@ -4,6 +4,7 @@
 #ifndef DYTI_FORMAT_JOB_OPTIONS_H
 #define DYTI_FORMAT_JOB_OPTIONS_H
 
+#include "base/edit.h"
 #include "format/file.h"
 #include "format/job.h"
 #include "format/toml.h"
@@ -74,9 +75,6 @@ bool dyti_option_fits(const struct dyti_option *option, uint32_t kind);
  * near. */
 bool dyti_option_nearest(enum dyti_option_scope scope, const char *path,
                          char *buf, size_t buf_bytes);
-/* Insertions, deletions, replacements and swaps between two words; words of
- * more than 63 bytes are far from everything. */
-uint32_t dyti_edit_distance(const char *a, const char *b);
 
 /* Position of `word` among `choices`; -1 if it is none.  *out_served: false
  * where it is one that is not available yet. */

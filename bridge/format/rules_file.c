@@ -1,7 +1,7 @@
 #include "format/rules_file.h"
 
 #include "base/banned.h"
-#include "format/layout_spec_internal.h"
+#include "layout/spec_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

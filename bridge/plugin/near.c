@@ -26,7 +26,7 @@ static void strip(const char **a, size_t *a_bytes, const char **b,
     }
 }
 
-uint32_t dyti_edit_distance(const char *a, const char *b, uint32_t limit)
+uint32_t dyti_near_distance(const char *a, const char *b, uint32_t limit)
 {
     size_t a_bytes = strnlen(a, MOST_BYTES), b_bytes = strnlen(b, MOST_BYTES);
     uint32_t row[MOST_BYTES + 1];
@@ -77,7 +77,7 @@ void dyti_near_tensors(const struct dyti_model *catalogue, const char *name,
         if (worst == 0) {
             break;
         }
-        d = dyti_edit_distance(catalogue->tensor[t].name, name, worst - 1);
+        d = dyti_near_distance(catalogue->tensor[t].name, name, worst - 1);
         if (d >= worst) {
             continue;
         }

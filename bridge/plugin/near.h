@@ -19,6 +19,6 @@ struct dyti_near_words dyti_near_words(const struct dyti_model *catalogue,
                                        const char *name);
 
 /* Edit distance of two names; limit + 1 where it is more than `limit`. */
-uint32_t dyti_edit_distance(const char *a, const char *b, uint32_t limit);
+uint32_t dyti_near_distance(const char *a, const char *b, uint32_t limit);
 
 #endif /* DYTI_PLUGIN_NEAR_H */

@@ -1,12 +1,11 @@
 /* The tables that come with the library: configs/rules/, made into rows by the
  * build. */
-#include "plugin/near.h"
 #include "plugin/rules.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "rules_rows.inc"
+#include "plugin/rules_rows.inc"
 
 #define TABLE_COUNT (sizeof(tables) / sizeof(tables[0]))
 

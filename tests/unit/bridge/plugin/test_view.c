@@ -286,10 +286,10 @@ static void distances_are_the_textbooks(void **state)
         limit = (uint32_t)(x % 12);
         want = slow_distance(text[0], text[1]);
         want = want > limit ? limit + 1 : want;
-        if (dyti_edit_distance(text[0], text[1], limit) != want) {
+        if (dyti_near_distance(text[0], text[1], limit) != want) {
             fail_msg("seed %" PRIu64 ": \"%s\" \"%s\" limit %u: %u, want %u",
                      seed, text[0], text[1], limit,
-                     dyti_edit_distance(text[0], text[1], limit), want);
+                     dyti_near_distance(text[0], text[1], limit), want);
         }
     }
 }

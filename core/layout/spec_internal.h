@@ -1,10 +1,11 @@
-/* A spec while it is read: shared by layout_spec.c (keys) and
- * layout_spec_list.c (values that are lists). */
-#ifndef DYTI_FORMAT_LAYOUT_SPEC_INTERNAL_H
-#define DYTI_FORMAT_LAYOUT_SPEC_INTERNAL_H
+/* A spec while it is read: shared by spec.c (keys), spec_list.c (values that
+ * are lists) and bridge/format's reader of TOML. */
+#ifndef DYTI_LAYOUT_SPEC_INTERNAL_H
+#define DYTI_LAYOUT_SPEC_INTERNAL_H
 
-#include "format/layout_spec.h"
+#include "layout/spec.h"
 
+#define DYTI_SPEC_DIALECTS   "native|hf|megatron|zero12|zero3|fsdp2|vllm"
 #define DYTI_SPEC_MOST_RANKS (1u << 20) /* of a world, a list, a degree */
 
 struct dyti_spec_reader {
@@ -45,4 +46,15 @@ enum dyt_status dyti_spec_finish(struct dyti_spec_reader *r);
 /* The nearest of the words, into buf. */
 void dyti_spec_nearest(const char *word, const char *words, char buf[64]);
 
-#endif /* DYTI_FORMAT_LAYOUT_SPEC_INTERNAL_H */
+/* The dialect, before any key. */
+enum dyt_status dyti_spec_set_dialect(struct dyti_spec_reader *r,
+                                      const char *name);
+enum dyt_status dyti_spec_set_key(struct dyti_spec_reader *r, const char *name,
+                                  const char *value);
+/* Defaults and checks; takes the reader's spec over, or frees it unless `st`
+ * and they are fine. */
+enum dyt_status dyti_spec_conclude(struct dyti_spec_reader *r,
+                                   const char *where, enum dyt_status st,
+                                   struct dyti_layout_spec *out_spec);
+
+#endif /* DYTI_LAYOUT_SPEC_INTERNAL_H */

@@ -1,9 +1,9 @@
 /* Values of a layout spec: numbers, words, lists, lists of lists. */
-#include "format/layout_spec_internal.h"
+#include "layout/spec_internal.h"
 
 #include "base/array.h"
 #include "base/banned.h"
-#include "format/job_options.h"
+#include "base/edit.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* What a layout spec does not say: degrees that the dialect gives, the size of
  * the world, hosts; and whether what it says fits together. */
-#include "format/layout_spec_internal.h"
+#include "layout/spec_internal.h"
 
 #include "base/banned.h"
 

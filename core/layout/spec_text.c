@@ -1,5 +1,5 @@
 /* A layout's description as one line that reads back as the same. */
-#include "format/layout_spec.h"
+#include "layout/spec.h"
 
 #include "base/array.h"
 #include "base/banned.h"
