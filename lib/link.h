@@ -101,6 +101,8 @@ enum dyt_status dyti_mapped_open(struct dyt_row *row, uint64_t row_count,
                                  struct dyti_mapped **out_mapped);
 void *dyti_mapped_row(const struct dyti_mapped *mapped, uint64_t row,
                       uint32_t set);
+/* Descriptor of a set: its rows lie there at the fd_offset of set 0. */
+int dyti_mapped_fd(const struct dyti_mapped *mapped, uint32_t set);
 /* Give the pages back / let them be touched again (they are zero); addresses
  * and descriptors stay.  Of a released one nothing may be read or written.
  * DYT_ERR_NOMEM: the memory is not there. */

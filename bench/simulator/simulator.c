@@ -46,7 +46,7 @@ static void calibrate(struct exchange *x, uint32_t ranks, uint64_t bytes,
                       struct machine *out)
 {
     struct dyti_piece piece[MESSAGE];
-    struct dyti_link *link = &out->cluster.link[DYTI_LINK_HOST];
+    struct dyti_link_speed *link = &out->cluster.link[DYTI_LINK_HOST];
     double one, all, small;
 
     memset(out, 0, sizeof(*out));

@@ -87,7 +87,7 @@ static enum dyt_status read_count(const struct reader *r,
 }
 
 static enum dyt_status read_link(struct reader *r, const struct dyti_toml *v,
-                                 struct dyti_link *link)
+                                 struct dyti_link_speed *link)
 {
     enum dyt_status st = DYT_OK;
     char table[16];

@@ -19,7 +19,7 @@ enum dyti_link_class {
     DYTI_LINK_CLASS_COUNT
 };
 
-struct dyti_link {
+struct dyti_link_speed {
     double bytes_per_s; /* of one rank, each direction; SELF: of a copy */
     double latency_s;   /* of one message */
     double message_s;   /* what posting a message costs its sender */
@@ -35,7 +35,7 @@ struct dyti_cluster {
     const char *name;
     uint32_t rank_count, host_count;
     const uint32_t *host; /* [rank_count] */
-    struct dyti_link link[DYTI_LINK_CLASS_COUNT];
+    struct dyti_link_speed link[DYTI_LINK_CLASS_COUNT];
     double host_nic_bytes_per_s; /* all NICs of a host together, each direction;
                                     0 = ranks of the host * link[NIC] */
     double core_bytes_per_s;     /* cut through the middle of the fabric, each

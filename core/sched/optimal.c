@@ -76,7 +76,7 @@ static enum dyt_status choose_chunk(const struct dyti_order *in,
                                     enum dyti_link_class link,
                                     uint64_t *out_chunk)
 {
-    const struct dyti_link *l = &in->cluster->link[link];
+    const struct dyti_link_speed *l = &in->cluster->link[link];
     uint64_t *sum = calloc(2 * (size_t)in->cluster->rank_count + 1, 8);
     double least = COSTS * l->message_s * l->bytes_per_s;
     uint64_t most = 0, chunk;
@@ -166,7 +166,7 @@ static enum dyt_status judge(const struct lane *l, uint64_t *given,
                              struct choice *c)
 {
     const struct dyti_replay_options costs = {.costs = true};
-    const struct dyti_link *link = &l->in->cluster->link[l->link];
+    const struct dyti_link_speed *link = &l->in->cluster->link[l->link];
     struct dyti_piece_list list = {0};
     enum dyt_status st;
 

@@ -122,7 +122,8 @@ static struct event pop(struct player *p)
 
 /* ---- shared links ------------------------------------------------------- */
 
-static const struct dyti_link *link_of(const struct player *p, uint32_t piece)
+static const struct dyti_link_speed *link_of(const struct player *p,
+                                             uint32_t piece)
 {
     const struct dyti_piece *x = &p->piece[piece];
 
@@ -161,7 +162,7 @@ static enum dyt_status make_shares(struct player *p)
         p->share[2 * hosts + 2 + h].bytes_per_s = c->host_bytes_per_s;
     }
     for (size_t i = base; i < p->share_count; i++) {
-        const struct dyti_link *l =
+        const struct dyti_link_speed *l =
             &c->link[(i - base) % DYTI_LINK_CLASS_COUNT];
 
         p->share[i].bytes_per_s = l->half_duplex ? l->bytes_per_s : 0.0;

@@ -12,9 +12,9 @@ static struct dyti_cluster four(void)
     struct dyti_cluster c = {.rank_count = 4, .host_count = 2, .host = host};
 
     c.link[DYTI_LINK_SELF].bytes_per_s = 1000.0;
-    c.link[DYTI_LINK_HOST] = (struct dyti_link){
+    c.link[DYTI_LINK_HOST] = (struct dyti_link_speed){
         .bytes_per_s = 100.0, .latency_s = 0.5, .message_s = 0.25};
-    c.link[DYTI_LINK_NIC] = (struct dyti_link){.bytes_per_s = 10.0};
+    c.link[DYTI_LINK_NIC] = (struct dyti_link_speed){.bytes_per_s = 10.0};
     return c;
 }
 
@@ -126,7 +126,7 @@ static void ranks_of_a_host_share_its_memory(void **state)
     struct dyti_simulation s = {0};
 
     (void)state;
-    c.link[DYTI_LINK_HOST] = (struct dyti_link){.bytes_per_s = 100.0};
+    c.link[DYTI_LINK_HOST] = (struct dyti_link_speed){.bytes_per_s = 100.0};
     c.host_bytes_per_s = 50.0;
     assert_ok(dyti_simulate(&in, &s));
     assert_true(near(s.seconds, 4.0));
@@ -172,7 +172,7 @@ static void hops_and_waves(void **state)
     p[1].src = 0;
     p[1].hop = 1;
     p[2].wave = 1; /* 3 -> 2, of what came to 3 */
-    c.link[DYTI_LINK_HOST] = (struct dyti_link){.bytes_per_s = 100.0};
+    c.link[DYTI_LINK_HOST] = (struct dyti_link_speed){.bytes_per_s = 100.0};
     assert_ok(dyti_simulate(&in, &s));
     assert_true(near(s.seconds, 12.0));
     assert_true(near(s.done_s[3], 12.0));
@@ -197,7 +197,7 @@ static void collectives_are_rings(void **state)
     struct dyti_simulation s = {0};
 
     (void)state;
-    c.link[DYTI_LINK_HOST] = (struct dyti_link){.bytes_per_s = 100.0};
+    c.link[DYTI_LINK_HOST] = (struct dyti_link_speed){.bytes_per_s = 100.0};
     assert_ok(dyti_simulate(&in, &s));
     assert_true(near(s.seconds, 1.0 + 160.0 + 1.0));
     assert_int_equal(1600, s.bytes[DYTI_LINK_NIC]);

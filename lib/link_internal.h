@@ -1,0 +1,153 @@
+/* What the files of a link share: how this process reaches other members'
+ * memory, dense copies of it, and the link itself. */
+#ifndef DYTI_LIB_LINK_INTERNAL_H
+#define DYTI_LIB_LINK_INTERNAL_H
+
+#include "lib/link.h"
+
+#include "ops/memory.h"
+
+#define DYTI_LINK_KINDS_ALL ((1u << DYTI_KIND_COUNT) - 1u)
+
+/* ---- link_process.c: other processes -------------------------------------
+ */
+
+/* starttime of a process; DYT_ERR_PEER: there is none. */
+enum dyt_status dyti_process_start(uint32_t pid, uint64_t *out_start);
+/* This one. */
+enum dyt_status dyti_process_self(uint32_t *out_pid, uint64_t *out_start);
+bool dyti_process_is_self(uint32_t pid, uint64_t start);
+
+/* What a descriptor of a process must be. */
+struct dyti_process_fd {
+    uint32_t pid;
+    uint64_t pid_start;
+    int32_t fd;
+    uint64_t device, inode; /* both 0: not known */
+};
+
+/* Bytes [lo, hi) of what a descriptor of a process shows, mapped here.  Huge
+ * pages stay huge.  *out_at is byte lo; unmap with munmap(*out_base,
+ * *out_bytes).  DYT_ERR_IO, DYT_ERR_PEER: names pid and descriptor. */
+enum dyt_status dyti_process_map(const struct dyti_process_fd *of, uint64_t lo,
+                                 uint64_t hi, bool writes, void **out_base,
+                                 uint64_t *out_bytes, unsigned char **out_at);
+
+/* ---- link_reach.c: a member's memory from here ---------------------------
+ */
+
+struct dyti_reach_mapping {
+    void *base;
+    uint64_t bytes;
+};
+
+struct dyti_reach {
+    const struct dyti_memory_view *memory; /* borrowed; NULL: not reached */
+    unsigned char **here; /* [extent_count] first byte, NULL: not mapped; owned
+                           */
+    uint32_t first[DYTI_KIND_COUNT + 1]; /* extents of each kind */
+    struct dyti_reach_mapping *mapping;  /* owned */
+    size_t mapping_count, mapping_cap;
+};
+
+/* Could `by` reach it? */
+bool dyti_reach_can(const struct dyti_memory_view *memory,
+                    const struct dyti_memory_view *by, uint32_t kinds);
+enum dyt_status dyti_reach_init(struct dyti_reach *reach,
+                                const struct dyti_memory_view *memory,
+                                uint32_t kinds, bool writes);
+void dyti_reach_fini(struct dyti_reach *reach);
+/* Where byte `offset` of a region is; NULL: not reached.  O(log extents). */
+unsigned char *dyti_reach_address(const struct dyti_reach *reach, uint32_t kind,
+                                  uint64_t offset);
+
+/* ---- link_dense.c: the same boxes, dense, in one segment -----------------
+ */
+
+struct dyti_dense {
+    struct dyti_view view;               /* owned */
+    uint32_t *from;                      /* [view.shard_count] shard of the view
+                                            that it is of; owned */
+    uint64_t region_at[DYTI_KIND_COUNT]; /* where regions lie in the segment */
+    uint64_t bytes;                      /* of the segment */
+};
+
+/* dtype: as dyti_snapshot_open()'s; kinds: bits. */
+enum dyt_status dyti_dense_init(struct dyti_dense *dense,
+                                const struct dyti_view *view, uint32_t kinds,
+                                const uint8_t *dtype, uint32_t tensor_count);
+void dyti_dense_fini(struct dyti_dense *dense);
+/* One copy for each shard: into the segment at `base`, or out of it. */
+enum dyt_status dyti_dense_copies(const struct dyti_dense *dense,
+                                  const struct dyti_reach *reach,
+                                  unsigned char *base, bool in,
+                                  struct dyti_copy **out_copy);
+
+/* A segment of ours, closed on exec. */
+enum dyt_status dyti_segment_open(const char *name, uint64_t bytes,
+                                  struct dyti_segment_mem *out_segment);
+/* Close the descriptor alone / all. */
+void dyti_segment_seal(struct dyti_segment_mem *segment);
+void dyti_segment_close(struct dyti_segment_mem *segment);
+
+/* Kernels that copy and hash, with `threads` of their own. */
+struct dyti_hands {
+    struct dyti_kernels kernels;
+    struct dyti_pool *pool;
+};
+enum dyt_status dyti_hands_open(struct dyti_hands *hands, uint32_t threads);
+void dyti_hands_close(struct dyti_hands *hands);
+uint32_t dyti_hands_cores(void);
+
+/* ---- the link --------------------------------------------------------------
+ */
+
+struct dyti_link {
+    struct dyti_link_params params;
+    uint32_t source_kinds, target_kinds; /* that are read, that are filled */
+    bool is_push;
+    bool agreed; /* all members know how open ended */
+    /* control */
+    void *control;
+    struct dyti_control_page *page;
+    struct dyti_group all;
+    /* memory */
+    struct dyti_reach *source;              /* [member_count] */
+    struct dyti_reach *target;              /* [2 * member_count]: both sets */
+    struct dyti_dense *scratch;             /* [member_count], STAGED */
+    struct dyti_segment_mem own;            /* own scratch */
+    unsigned char **scratch_at;             /* [member_count] segments, NULL */
+    struct dyti_reach_mapping *scratch_map; /* [member_count] of others */
+    struct dyti_copy *commit;               /* own scratch into place */
+    /* plan */
+    struct dyti_layout *from, *to;
+    struct dyti_arena_map *map; /* [member_count] */
+    struct dyti_switch_cache *cache;
+    struct dyti_hands hands;
+    void *mover;
+    struct dyti_switch *self;
+#ifdef DYT_TEST_HOOKS
+    enum dyti_switch_fault fault;
+    void (*at)(void *arg, enum dyti_switch_point point);
+    void *at_arg;
+#endif
+};
+
+static inline bool dyti_link_is_source(const struct dyti_link *link,
+                                       uint32_t rank)
+{
+    return rank < link->params.source_count;
+}
+
+/* ---- link_plan.c -----------------------------------------------------------
+ */
+
+/* Kinds, dtypes, scratch, layouts: what all members find alike, without
+ * touching anybody's memory. */
+enum dyt_status dyti_link_lay_out(struct dyti_link *link);
+/* Plan, schedule, resolve; memory is mapped. */
+enum dyt_status dyti_link_plan(struct dyti_link *link);
+/* What members must agree on. */
+uint64_t dyti_link_fingerprint(const struct dyti_link *link);
+
+#endif /* DYTI_LIB_LINK_INTERNAL_H */
