@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define ALIGN 64u /* of extents in a region, and the least gap between two */
+#define ALIGN 64u /* the least gap between two extents of a region */
 
 /* A row's bytes.  Of private memory `at` is the address; of shared, the place
  * in the file. */
@@ -291,7 +291,8 @@ static enum dyt_status make_extents(struct builder *b)
         if (extent == NULL || !continues(extent, at, p - 1, p)) {
             uint64_t offset = end[p->kind];
 
-            offset = offset == 0 ? 0 : dyti_align_up(offset + ALIGN, ALIGN);
+            /* Alignment in a region is what it is in memory. */
+            offset = dyti_align_up(offset + ALIGN, ALIGN) + p->at % ALIGN;
             extent = &b->out.extent[b->out.extent_count++];
             *extent = (struct dyti_extent){.offset = offset,
                                            .address = p->address,
