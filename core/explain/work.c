@@ -29,7 +29,7 @@ static void add_copies(const struct dyti_simulate_inputs *in,
 }
 
 /* What changing the dtype of bytes adds to moving them. */
-static double converting_s(const struct dyti_link *link, uint64_t bytes)
+static double converting_s(const struct dyti_link_speed *link, uint64_t bytes)
 {
     return link->convert_bytes_per_s > 0.0 && link->bytes_per_s > 0.0
                ? (double)bytes *
@@ -40,8 +40,8 @@ static double converting_s(const struct dyti_link *link, uint64_t bytes)
 /* The work of one rank's thread that no piece stands for. */
 static double own_work_s(const struct dyti_simulate_inputs *in, uint32_t rank)
 {
-    const struct dyti_link *self = &in->cluster->link[DYTI_LINK_SELF];
-    const struct dyti_link *host = &in->cluster->link[DYTI_LINK_HOST];
+    const struct dyti_link_speed *self = &in->cluster->link[DYTI_LINK_SELF];
+    const struct dyti_link_speed *host = &in->cluster->link[DYTI_LINK_HOST];
     double seconds = 0.0;
 
     if (in->keep_bytes != NULL && self->bytes_per_s > 0.0) {
@@ -72,7 +72,7 @@ static enum dyt_status add_cores(const struct dyti_simulate_inputs *in,
     }
     for (size_t i = 0; i < count; i++) {
         const struct dyti_piece *p = &piece[i];
-        const struct dyti_link *link =
+        const struct dyti_link_speed *link =
             &c->link[dyti_cluster_link(c, p->from, p->to)];
         double seconds = (double)(p->hi - p->lo) / link->bytes_per_s +
                          link->message_s * (p->messages > 0 ? p->messages : 1);
