@@ -32,4 +32,12 @@ struct dyti_world {
 /* Memory of that rank is mapped here: it is on the same host. */
 bool dyti_world_maps(const struct dyti_world *world, uint32_t rank);
 
+/* A switch of these inputs; options with defaults filled in.  Hosts and fan-out
+ * of the inputs are set here. */
+enum dyt_status dyti_world_build_switch(
+    struct dyti_world *world, struct dyti_switch_cache *cache,
+    struct dyti_plan_inputs *inputs,
+    const struct dyti_world_switch_options *wish, enum dyti_arena_slot from,
+    struct dyti_switch **out_switch);
+
 #endif /* DYTI_EDM_WORLD_INTERNAL_H */

@@ -58,60 +58,82 @@ static enum dyt_status domains(struct dyti_world *world,
     return DYT_OK;
 }
 
+static struct dyti_switch_params params_of(struct dyti_world *world,
+                                           enum dyti_arena_slot from,
+                                           enum dyti_arena_slot to)
+{
+    const struct dyti_world_params *params = &world->params;
+
+    return (struct dyti_switch_params){.struct_size =
+                                           sizeof(struct dyti_switch_params),
+                                       .rank = params->rank,
+                                       .world_size = params->world_size,
+                                       .from = from,
+                                       .to = to,
+                                       .from_layout = params->layout[from],
+                                       .segment = world->base,
+                                       .map = world->map,
+                                       .control = world->control,
+                                       .all = dyti_world_all(world),
+                                       .kernels = params->kernels,
+                                       .mover = params->mover,
+                                       .mover_self = world->mover,
+                                       .message = params->message,
+                                       .message_self = world->message,
+                                       .wait = params->wait,
+                                       .clock = params->clock,
+                                       .clock_self = params->clock_self,
+                                       .timeout_ns = params->timeout_ns};
+}
+
+enum dyt_status dyti_world_build_switch(
+    struct dyti_world *world, struct dyti_switch_cache *cache,
+    struct dyti_plan_inputs *inputs,
+    const struct dyti_world_switch_options *wish, enum dyti_arena_slot from,
+    struct dyti_switch **out_switch)
+{
+    const struct dyti_world_params *params = &world->params;
+    struct dyti_schedule_options options = {
+        .side = wish->side,
+        .cap_bytes = wish->cap_bytes,
+        .chunk_bytes = STEP_BYTES,
+        .segment_bytes = world->map[params->rank].total_bytes};
+    struct dyti_switch_params how = params_of(world, from, inputs->dst_slot);
+    enum dyt_status st = domains(world, wish, &options.links.domain);
+
+    if (is_spread(params)) {
+        inputs->host = params->host;
+        inputs->fan_out = !wish->no_fan_out && !inputs->heals &&
+                          world->map[params->rank].mode != DYTI_MODE_IN_PLACE;
+    }
+    if (st == DYT_OK && options.links.domain != NULL) {
+        options.links.strategy = wish->strategy;
+        options.links.cluster = params->cluster;
+        options.links.staging_bytes = wish->staging_bytes;
+        options.links.message_bytes = wish->message_bytes;
+    }
+    how.links = &options.links;
+    if (st == DYT_OK) {
+        st = dyti_switch_cache_get(cache, inputs, params->rank, &options,
+                                   &how.plan);
+    }
+    return st == DYT_OK ? dyti_switch_create(&how, out_switch) : st;
+}
+
 static enum dyt_status prepare(struct dyti_world *world,
                                const struct dyti_prepared *wish,
                                struct dyti_switch **out_switch)
 {
     const struct dyti_world_params *params = &world->params;
     struct dyti_plan_inputs inputs;
-    struct dyti_schedule_options options = {
-        .side = wish->options.side,
-        .cap_bytes = wish->options.cap_bytes,
-        .chunk_bytes = STEP_BYTES,
-        .segment_bytes = world->map[params->rank].total_bytes};
-    struct dyti_switch_params how = {.struct_size = sizeof(how),
-                                     .rank = params->rank,
-                                     .world_size = params->world_size,
-                                     .from = wish->from,
-                                     .to = wish->to,
-                                     .from_layout = params->layout[wish->from],
-                                     .segment = world->base,
-                                     .map = world->map,
-                                     .control = world->control,
-                                     .all = dyti_world_all(world),
-                                     .kernels = params->kernels,
-                                     .mover = params->mover,
-                                     .mover_self = world->mover,
-                                     .message = params->message,
-                                     .message_self = world->message,
-                                     .wait = params->wait,
-                                     .clock = params->clock,
-                                     .clock_self = params->clock_self,
-                                     .timeout_ns = params->timeout_ns};
     enum dyt_status st = dyti_plan_inputs_init(
         params->layout[wish->from], wish->from, params->layout[wish->to],
         wish->to, wish->options.kinds, &inputs);
 
-    if (st == DYT_OK) {
-        st = domains(world, &wish->options, &options.links.domain);
-    }
-    if (is_spread(params)) {
-        inputs.host = params->host;
-        inputs.fan_out = !wish->options.no_fan_out &&
-                         world->map[params->rank].mode != DYTI_MODE_IN_PLACE;
-    }
-    if (st == DYT_OK && options.links.domain != NULL) {
-        options.links.strategy = wish->options.strategy;
-        options.links.cluster = params->cluster;
-        options.links.staging_bytes = wish->options.staging_bytes;
-        options.links.message_bytes = wish->options.message_bytes;
-    }
-    how.links = &options.links;
-    if (st == DYT_OK) {
-        st = dyti_switch_cache_get(world->cache, &inputs, params->rank,
-                                   &options, &how.plan);
-    }
-    return st == DYT_OK ? dyti_switch_create(&how, out_switch) : st;
+    return st != DYT_OK ? st
+                        : dyti_world_build_switch(world, world->cache, &inputs,
+                                                  &wish->options, wish->from,
+                                                  out_switch);
 }
 
 static bool equal(const struct dyti_prepared *a, const struct dyti_prepared *b)

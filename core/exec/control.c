@@ -381,18 +381,24 @@ static uint64_t not_yet_copied(const struct dyti_control_page *page,
                : 0;
 }
 
+uint64_t dyti_control_lost(const struct dyti_control_page *page, uint32_t rank)
+{
+    const struct dyti_control_rank *of = &page->rank[rank];
+
+    return atomic_load(&of->lost) | not_yet_copied(page, of);
+}
+
 enum dyt_status dyti_control_check_rank(const struct dyti_control_page *page,
                                         uint32_t rank, uint64_t regions)
 {
     const struct dyti_control_rank *of = &page->rank[rank];
-    uint64_t lost =
-        (atomic_load(&of->lost) | not_yet_copied(page, of)) & regions;
+    uint64_t lost = dyti_control_lost(page, rank) & regions;
     uint64_t asleep = atomic_load(&of->asleep) & regions;
 
     if (lost != 0) {
         return say_region(rank, lost,
-                          "INVALID: heal it by a switch from a layout that is "
-                          "whole, or from the newest checkpoint",
+                          "INVALID: heal it from a replica, by a switch from a "
+                          "layout that is whole, or from the newest checkpoint",
                           atomic_load(&of->lost_epoch));
     }
     if (asleep != 0) {

@@ -152,6 +152,9 @@ void dyti_control_lose(struct dyti_control_page *page, uint32_t rank,
 void dyti_control_heal(struct dyti_control_page *page, uint32_t rank,
                        uint64_t regions);
 
+/* Regions of the rank that are INVALID. */
+uint64_t dyti_control_lost(const struct dyti_control_page *page, uint32_t rank);
+
 /* May these regions be read, on all ranks?
  * DYT_ERR_STATE: one is INVALID or released; the text names rank and region,
  * since when, and the remedy.  Before the first commit nothing is refused here:

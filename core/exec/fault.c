@@ -162,7 +162,8 @@ static uint32_t abandoned_kinds(const struct dyti_switch *self)
 void dyti_fault_fill_abandoned(struct dyti_switch *self)
 {
     const struct dyti_arena_map *map = &self->params.map[self->params.rank];
-    uint32_t kinds = abandoned_kinds(self);
+    uint32_t kinds =
+        self->params.from == self->params.to ? 0 : abandoned_kinds(self);
 
     for (uint32_t kind = 0; kind < DYTI_KIND_COUNT; kind++) {
         if ((kinds & (1u << kind)) != 0 &&

@@ -14,12 +14,18 @@ static enum dyti_switch_mode mode_of(const struct dyti_switch_params *params)
     return params->map[params->rank].mode;
 }
 
+/* Does a commit make the other set of the rollout layout the live one? */
+static bool flips(const struct dyti_switch_params *params)
+{
+    return params->to == DYTI_ARENA_ROLLOUT && params->from != params->to;
+}
+
 void dyti_mode_sets(struct dyti_switch_params *params, uint32_t live)
 {
     switch (mode_of(params)) {
     case DYTI_MODE_DOUBLE: /* only the rollout layout has two */
         params->set[DYTI_ARENA_ROLLOUT] =
-            (uint8_t)(params->to == DYTI_ARENA_ROLLOUT ? 1u - live : live);
+            (uint8_t)(flips(params) ? 1u - live : live);
         break;
     case DYTI_MODE_STAGED: /* a layout that fills itself has no room twice */
         params->set[params->to] = params->from != params->to;
@@ -141,7 +147,10 @@ enum dyt_status dyti_mode_check(const struct dyti_switch *self)
                          rank, dyti_arena_slot_name(self->params.from),
                          dyti_arena_slot_name(self->params.to));
     }
-    return dyti_control_check_rank(page, rank, self->read);
+    /* to heal, only what is whole is planned to be read */
+    return self->params.plan->plan->inputs.heals
+               ? DYT_OK
+               : dyti_control_check_rank(page, rank, self->read);
 }
 
 void dyti_mode_begin(struct dyti_switch *self, uint64_t epoch)
@@ -151,8 +160,7 @@ void dyti_mode_begin(struct dyti_switch *self, uint64_t epoch)
     uint32_t sets = atomic_load(&page->sets);
 
     (void)epoch;
-    if (mode_of(&self->params) == DYTI_MODE_DOUBLE &&
-        self->params.to == DYTI_ARENA_ROLLOUT) {
+    if (mode_of(&self->params) == DYTI_MODE_DOUBLE && flips(&self->params)) {
         sets ^= 1u << DYTI_ARENA_ROLLOUT;
     }
     atomic_store(&page->next_sets, sets); /* every rank the same */

@@ -145,6 +145,7 @@ uint64_t dyti_plan_fingerprint(const struct dyti_plan_inputs *inputs)
     state = dyti_fingerprint_u64(state, inputs->dst->fingerprint);
     state = dyti_fingerprint_u64(state, inputs->dst_slot);
     state = dyti_fingerprint_u64(state, inputs->fan_out);
+    state = dyti_fingerprint_u64(state, inputs->heals);
     for (uint32_t r = 0;
          inputs->host != NULL && r < inputs->dst->desc.world_size; r++) {
         state = dyti_fingerprint_u64(state, inputs->host[r]);
@@ -215,7 +216,7 @@ static enum dyt_status check_source(const struct dyti_plan_inputs *inputs,
                          dyti_kind_name(source->kind), dyti_dtype_name(have),
                          dyti_kind_name(want->kind), dyti_dtype_name(need));
     }
-    for (uint32_t w = 0; w < inputs->want_count; w++) {
+    for (uint32_t w = 0; w < inputs->want_count && !inputs->heals; w++) {
         if (source->slot == inputs->dst_slot &&
             source->kind == inputs->want[w].kind) {
             return DYTI_FAIL(DYT_ERR_INVALID,

@@ -48,6 +48,9 @@ struct dyti_plan_inputs {
     uint32_t want_count;
     bool fan_out; /* one copy enters a host, wave 1 spreads it: for schedules
                      that let wave 1 wait for wave 0 */
+    /* Source and destination are regions of one layout: what ranks have lost
+     * comes from others, what a rank holds stays, and is not scheduled. */
+    bool heals;
     /* [world_size] host of each rank, from 0; borrowed.  NULL: as the layouts
      * say. */
     const uint32_t *host;
@@ -141,6 +144,13 @@ enum dyt_status dyti_plan_build_rank(const struct dyti_plan_inputs *inputs,
                                      uint32_t rank,
                                      struct dyti_plan **out_plan);
 void dyti_plan_destroy(struct dyti_plan *plan);
+
+/* Nothing of a pair needs to be done. */
+static inline bool dyti_plan_stays(const struct dyti_plan *plan,
+                                   const struct dyti_plan_pair *pair)
+{
+    return plan->inputs.heals && pair->src_rank == pair->dst_rank;
+}
 
 /* The shards of a transfer. */
 const struct dyti_shard *dyti_plan_src(const struct dyti_plan *plan,

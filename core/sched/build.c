@@ -264,6 +264,7 @@ static enum dyt_status add_rounds(struct dyti_sched_builder *b,
     }
     for (uint32_t i = 0; i < plan->pair_count; i++) {
         if (executes(b->schedule, &plan->pair[i]) &&
+            !dyti_plan_stays(plan, &plan->pair[i]) &&
             dyti_links_map(links, plan->pair[i].src_rank,
                            plan->pair[i].dst_rank)) {
             mine[count++] = &plan->pair[i];

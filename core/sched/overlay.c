@@ -109,7 +109,9 @@ static enum dyt_status list_items(const struct dyti_overlay_params *params,
 
     *out_overlay = (struct dyti_overlay){0};
     for (uint32_t p = 0; p < plan->pair_count && st == DYT_OK; p++) {
-        st = add_pair(&l, plan, &plan->pair[p], chunk_bytes);
+        st = dyti_plan_stays(plan, &plan->pair[p])
+                 ? DYT_OK
+                 : add_pair(&l, plan, &plan->pair[p], chunk_bytes);
     }
     if (st != DYT_OK) {
         dyti_overlay_fini(out_overlay);
