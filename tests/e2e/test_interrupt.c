@@ -67,50 +67,36 @@ static void a_polite_kill_is_the_same(void **state)
 }
 
 #ifdef DYT_TEST_HOOKS
-/* A rank that hangs keeps the step from ending; the second signal does. */
-static void twice_stops_at_once(void **state)
+/* A second one works whatever the run is busy with: a step that a hanging rank
+ * keeps from ending, saving what the first one asked for, or nothing that ever
+ * looks; the first is acknowledged at once. */
+static void a_second_one_works_at_any_time(void **state)
 {
+    static const char forever[] = "steps=1000000";
+    static const struct {
+        const char *fault, *set;
+        int first, second;
+    } row[] = {
+        {"rank=2,at=train,step=2,how=hang", NULL, SIGINT, SIGINT},
+        {"rank=1,at=checkpoint,how=hang", forever, SIGINT, SIGINT},
+        {"rank=2,at=checkpointed,how=hang", forever, SIGINT, SIGTERM},
+        {"rank=manager,at=save,how=hang", forever, SIGINT, SIGINT},
+        {"rank=manager,at=saved,how=hang", forever, SIGINT, SIGTERM},
+        {"rank=manager,at=begin,step=2,how=hang", NULL, SIGTERM, SIGTERM}};
     struct dyt_job job = dyt_job_new("tiny");
-    struct dyt_process p;
     struct dyt_run run;
 
     (void)state;
-    dyt_set_fault("rank=2,at=train,step=2,how=hang");
-    p = dyt_job_start(&job, NULL);
-    dyt_set_fault(NULL);
-    assert_true(dyt_read_until(&p, "reward"));
-    kill(p.pid, SIGINT);
-    assert_true(dyt_read_until(&p, "once more: at once"));
-    kill(p.pid, SIGINT);
-    run = dyt_finish(&p);
-    assert_exit(130, run);
-    dyt_one_line("dynatrain run:", &run);
-    assert_says("stopped on request", run);
-    dyt_run_fini(&run);
-    dyt_nothing_left();
-}
-
-/* A second one works whatever the run is busy with: saving what the first one
- * asked for, or nothing that ever looks. */
-static void a_second_one_works_at_any_time(void **state)
-{
-    static const char *const fault[] = {
-        "rank=1,at=checkpoint,how=hang", "rank=2,at=checkpointed,how=hang",
-        "rank=manager,at=save,how=hang", "rank=manager,at=saved,how=hang"};
-    struct dyt_job job = dyt_job_new("tiny");
-
-    (void)state;
-    for (size_t i = 0; i < DYT_TEST_COUNT(fault); i++) {
+    for (size_t i = 0; i < DYT_TEST_COUNT(row); i++) {
         struct dyt_process p;
-        struct dyt_run run;
 
-        dyt_set_fault(fault[i]);
-        p = dyt_job_start(&job, "steps=1000000", NULL);
+        dyt_set_fault(row[i].fault);
+        p = dyt_job_start(&job, row[i].set, NULL);
         dyt_set_fault(NULL);
         assert_true(dyt_read_until(&p, "reward"));
-        kill(p.pid, SIGINT);
+        kill(p.pid, row[i].first);
         assert_true(dyt_read_until(&p, "once more: at once"));
-        kill(p.pid, i % 2 == 0 ? SIGINT : SIGTERM);
+        kill(p.pid, row[i].second);
         run = dyt_finish(&p);
         assert_exit(130, run);
         dyt_one_line("dynatrain run:", &run);
@@ -118,27 +104,6 @@ static void a_second_one_works_at_any_time(void **state)
         dyt_run_fini(&run);
         dyt_nothing_left();
     }
-}
-
-/* The first is acknowledged at once, also by a run that looks at nothing. */
-static void the_first_is_acknowledged_at_any_time(void **state)
-{
-    struct dyt_job job = dyt_job_new("tiny");
-    struct dyt_process p;
-    struct dyt_run run;
-
-    (void)state;
-    dyt_set_fault("rank=manager,at=begin,step=2,how=hang");
-    p = dyt_job_start(&job, NULL);
-    dyt_set_fault(NULL);
-    assert_true(dyt_read_until(&p, "reward"));
-    kill(p.pid, SIGTERM);
-    assert_true(dyt_read_until(&p, "once more: at once"));
-    kill(p.pid, SIGTERM);
-    run = dyt_finish(&p);
-    assert_exit(130, run);
-    dyt_run_fini(&run);
-    dyt_nothing_left();
     /* What was locked and half done is no obstacle. */
     run = dyt_job_run(&job, NULL);
     assert_exit(0, run);
@@ -193,9 +158,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(once_saves_and_says_how_to_go_on),
     cmocka_unit_test(a_polite_kill_is_the_same),
 #ifdef DYT_TEST_HOOKS
-    cmocka_unit_test(twice_stops_at_once),
     cmocka_unit_test(a_second_one_works_at_any_time),
-    cmocka_unit_test(the_first_is_acknowledged_at_any_time),
     cmocka_unit_test(once_while_starting_is_enough),
     cmocka_unit_test(twice_while_a_command_hangs),
 #endif

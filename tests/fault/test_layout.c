@@ -1,45 +1,9 @@
 /* Each allocation of the layout room made to fail in turn: DYT_ERR_NOMEM, no
  * output, and (under the address sanitizer) nothing lost. */
+#include "failing_alloc.h"
 #include "layout/pattern.h"
 #include "layout/sticky.h"
 #include "layout_cases.h"
-
-/* The allocation that fails, counted down; negative: none does. */
-static long countdown = -1;
-
-static bool fails(void)
-{
-    return countdown >= 0 && countdown-- == 0;
-}
-
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-void *__real_realloc(void *old, size_t bytes);
-char *__real_strdup(const char *text);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_realloc(void *old, size_t bytes);
-char *__wrap_strdup(const char *text);
-
-void *__wrap_malloc(size_t bytes)
-{
-    return fails() ? NULL : __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t count, size_t bytes)
-{
-    return fails() ? NULL : __real_calloc(count, bytes);
-}
-
-void *__wrap_realloc(void *old, size_t bytes)
-{
-    return fails() ? NULL : __real_realloc(old, bytes);
-}
-
-char *__wrap_strdup(const char *text)
-{
-    return fails() ? NULL : __real_strdup(text);
-}
 
 /* ---- what is built ------------------------------------------------------- */
 
@@ -90,9 +54,9 @@ static void each_allocation_fails_once(const struct dyti_model *model,
     long n = 0;
 
     for (; st != DYT_OK; n += step) {
-        countdown = n;
+        dyt_alloc_countdown = n;
         st = build(model, desc, &b);
-        countdown = -1;
+        dyt_alloc_countdown = -1;
         if (st != DYT_OK) {
             assert_status(DYT_ERR_NOMEM, st);
             assert_null(b.cut.range);

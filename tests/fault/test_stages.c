@@ -1,45 +1,9 @@
 /* Each allocation of the pure stages made to fail in turn: DYT_ERR_NOMEM, no
  * output, and (under the address sanitizer) nothing lost. */
+#include "failing_alloc.h"
 #include "plan_cases.h"
 
 #include "sched/cache.h"
-
-/* The allocation that fails, counted down; negative: none does. */
-static long countdown = -1;
-
-static bool fails(void)
-{
-    return countdown >= 0 && countdown-- == 0;
-}
-
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-void *__real_realloc(void *old, size_t bytes);
-char *__real_strdup(const char *text);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_realloc(void *old, size_t bytes);
-char *__wrap_strdup(const char *text);
-
-void *__wrap_malloc(size_t bytes)
-{
-    return fails() ? NULL : __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t count, size_t bytes)
-{
-    return fails() ? NULL : __real_calloc(count, bytes);
-}
-
-void *__wrap_realloc(void *old, size_t bytes)
-{
-    return fails() ? NULL : __real_realloc(old, bytes);
-}
-
-char *__wrap_strdup(const char *text)
-{
-    return fails() ? NULL : __real_strdup(text);
-}
 
 /* All artifacts of one switch, from nothing.  What was not built is NULL. */
 struct stages {
@@ -102,10 +66,10 @@ static void every_allocation_may_fail(void **state)
         enum dyt_status st;
         bool reached;
 
-        countdown = tried;
+        dyt_alloc_countdown = tried;
         st = build(&s);
-        reached = countdown < 0;
-        countdown = -1;
+        reached = dyt_alloc_countdown < 0;
+        dyt_alloc_countdown = -1;
         if (!reached) {
             assert_ok(st);
             assert_non_null(s.both);
@@ -132,10 +96,10 @@ static void a_cache_survives_a_failure(void **state)
         const struct dyti_plan_inputs in = s.plan->inputs;
 
         options.chunk_bytes = (uint64_t)(1000 + n); /* not in the cache */
-        countdown = n;
+        dyt_alloc_countdown = n;
         assert_status(DYT_ERR_NOMEM,
                       dyti_switch_cache_get(s.cache, &in, 2, &options, &again));
-        countdown = -1;
+        dyt_alloc_countdown = -1;
         assert_null(again);
         assert_ok(dyti_switch_cache_get(s.cache, &in, 2, &options, &again));
         assert_non_null(again);

@@ -1,37 +1,8 @@
 /* Each allocation of a training rank made to fail in turn, from its setting up
  * to the end of a step: DYT_ERR_NOMEM, no output, and (under the address
  * sanitizer) nothing lost. */
+#include "failing_alloc.h"
 #include "trainer_world.h"
-
-/* The allocation that fails, counted down; negative: none does. */
-static long countdown = -1;
-
-static bool fails(void)
-{
-    return countdown >= 0 && countdown-- == 0;
-}
-
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-void *__real_realloc(void *old, size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_realloc(void *old, size_t bytes);
-
-void *__wrap_malloc(size_t bytes)
-{
-    return fails() ? NULL : __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t count, size_t bytes)
-{
-    return fails() ? NULL : __real_calloc(count, bytes);
-}
-
-void *__wrap_realloc(void *old, size_t bytes)
-{
-    return fails() ? NULL : __real_realloc(old, bytes);
-}
 
 static const struct dyti_arch arch = {
     .family = DYTI_QWEN3,
@@ -71,9 +42,9 @@ static void fail_each(const struct dyti_trainer_params *params,
         struct dyti_trainer *trainer = NULL;
 
         assert_true(at < 500);
-        countdown = at;
+        dyt_alloc_countdown = at;
         st = whole_step(params, batch, &trainer, &metrics);
-        countdown = -1;
+        dyt_alloc_countdown = -1;
         if (st != DYT_OK) {
             assert_int_equal(st, DYT_ERR_NOMEM);
             assert_int_equal(metrics.version, 77);

@@ -1,39 +1,7 @@
 /* Every allocation of opening a world and preparing its switches fails in turn:
  * the answer is always "out of memory", and nothing is left behind. */
+#include "failing_alloc.h"
 #include "switch_world.h"
-
-static long calls_left = -1; /* < 0: never fail */
-
-void *__real_malloc(size_t size_bytes);
-void *__real_calloc(size_t n, size_t size_bytes);
-void *__real_realloc(void *old, size_t size_bytes);
-void *__wrap_malloc(size_t size_bytes);
-void *__wrap_calloc(size_t n, size_t size_bytes);
-void *__wrap_realloc(void *old, size_t size_bytes);
-
-static bool fails(void)
-{
-    if (calls_left == 0) {
-        return true;
-    }
-    calls_left -= calls_left > 0;
-    return false;
-}
-
-void *__wrap_malloc(size_t size_bytes)
-{
-    return fails() ? NULL : __real_malloc(size_bytes);
-}
-
-void *__wrap_calloc(size_t n, size_t size_bytes)
-{
-    return fails() ? NULL : __real_calloc(n, size_bytes);
-}
-
-void *__wrap_realloc(void *old, size_t size_bytes)
-{
-    return fails() ? NULL : __real_realloc(old, size_bytes);
-}
 
 static enum dyt_status open_and_prepare(struct sw_rank *rank,
                                         struct dyt_rank *me,
@@ -69,9 +37,9 @@ static void fail_each(enum dyti_switch_mode mode)
         struct sw_rank rank;
 
         memset(memory.control_mem.base, 0, dyti_control_bytes());
-        calls_left = fail_at++;
+        dyt_alloc_countdown = fail_at++;
         st = open_and_prepare(&rank, &me, &memory);
-        calls_left = -1;
+        dyt_alloc_countdown = -1;
         if (st != DYT_OK) {
             assert_int_equal(DYT_ERR_NOMEM, st);
         }
