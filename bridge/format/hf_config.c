@@ -1,492 +1,141 @@
-/* config.json → struct dyti_arch.  Every key that changes what the model
- * computes is either understood or refused by name; keys without meaning for
- * the computation (names, versions, cache switches) are passed over. */
+/* config.json: members of any depth that vps/config.h asks for, as a flat list.
+ */
 #include "format/hf_config.h"
 
-#include "format/file.h"
-#include "format/hf_planned.h"
-#include "format/json_file.h"
-
+#include "base/array.h"
 #include "base/banned.h"
+#include "format/file.h"
+#include "format/json_file.h"
+#include "vps/config.h"
 
-#define MOST_SIZE ((int64_t)1 << 31)
+#include <stdlib.h>
+#include <string.h>
 
-/* What transformers fills in for a key that the file does not have. */
-struct family_row {
-    enum dyti_family family;
-    const char *model_type, *architecture;
-    int64_t kv_heads; /* 0 = as many as query heads */
-    int64_t head_dim; /* 0 = hidden / query heads */
-    int64_t max_positions;
-    int64_t sliding_window; /* 0 = none */
+#define DEPTH 1u /* members of members, and elements of lists */
+
+struct flat {
+    struct dyti_config_entry *entry; /* [count]; keys and values owned */
+    size_t count, cap;
 };
 
-static const struct family_row families[] = {
-    {DYTI_LLAMA, "llama", "LlamaForCausalLM", 0, 0, 2048, 0},
-    {DYTI_MISTRAL, "mistral", "MistralForCausalLM", 8, 0, 131072, 4096},
-    {DYTI_QWEN2, "qwen2", "Qwen2ForCausalLM", 32, 0, 32768, 4096},
-    {DYTI_QWEN3, "qwen3", "Qwen3ForCausalLM", 32, 128, 32768, 4096},
-};
-#define FAMILY_COUNT (sizeof(families) / sizeof(families[0]))
+static enum dyt_status flatten(struct flat *f, const char *prefix,
+                               const json_t *json, uint32_t depth);
 
-static enum dyt_status find_family(const struct dyti_json_at *at,
-                                   const struct family_row **out_row)
+static enum dyti_config_type type_of(const json_t *value)
 {
-    const json_t *list;
-    const char *type, *architecture = NULL;
-    enum dyt_status st = dyti_json_text_or(at, "model_type", NULL, &type);
-
-    if (st == DYT_OK && type == NULL) {
-        st = DYTI_FAIL(DYT_ERR_FORMAT, "%s: model_type is missing", at->file);
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        return DYTI_CONFIG_OBJECT;
+    case JSON_ARRAY:
+        return DYTI_CONFIG_ARRAY;
+    case JSON_STRING:
+        return DYTI_CONFIG_TEXT;
+    case JSON_INTEGER:
+        return DYTI_CONFIG_INTEGER;
+    case JSON_REAL:
+        return DYTI_CONFIG_REAL;
+    case JSON_NULL:
+        return DYTI_CONFIG_NULL;
+    default:
+        return DYTI_CONFIG_BOOL;
     }
-    if (st == DYT_OK) {
-        st = dyti_json_array_or_null(at, "architectures", &list);
-    }
-    if (st != DYT_OK) {
-        return st;
-    }
-    if (list != NULL && json_array_size(list) > 0) {
-        architecture = json_string_value(json_array_get(list, 0));
-        if (architecture == NULL || json_array_size(list) != 1) {
-            return DYTI_FAIL(DYT_ERR_FORMAT,
-                             "%s: architectures must hold one name", at->file);
-        }
-    }
-    for (size_t i = 0; i < FAMILY_COUNT; i++) {
-        if (strcmp(families[i].model_type, type) != 0) {
-            continue;
-        }
-        if (architecture != NULL &&
-            strcmp(families[i].architecture, architecture) != 0) {
-            return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                             "%s: architecture %s is not available; %s is",
-                             at->file, architecture, families[i].architecture);
-        }
-        *out_row = &families[i];
-        return DYT_OK;
-    }
-    return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                     "%s: model_type %s is not available; llama, mistral, "
-                     "qwen2 and qwen3 are, and for layouts and plans "
-                     "qwen3_moe, mixtral, deepseek_v2, deepseek_v3 and gpt2",
-                     at->file, type);
 }
 
-/* ---- refused by name ---------------------------------------------------- */
+/* As it stands in JSON, without quotes. */
+static char *text_of(const json_t *value)
+{
+    char number[64] = "";
 
-/* Keys that change the computation and that we do not have, with the value
- * under which they change nothing. */
-static const struct {
+    switch (json_typeof(value)) {
+    case JSON_STRING:
+        return strdup(json_string_value(value));
+    case JSON_INTEGER:
+        snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT,
+                 json_integer_value(value));
+        break;
+    case JSON_REAL:
+        snprintf(number, sizeof(number), "%.17g", json_real_value(value));
+        break;
+    case JSON_TRUE:
+    case JSON_FALSE:
+        snprintf(number, sizeof(number), "%s",
+                 json_is_true(value) ? "true" : "false");
+        break;
+    default:
+        break;
+    }
+    return strdup(number);
+}
+
+static enum dyt_status add(struct flat *f, const char *prefix, const char *key,
+                           const json_t *value, uint32_t depth)
+{
+    size_t bytes = strlen(prefix) + strlen(key) + 1;
+    struct dyti_config_entry *e;
+    char *name = malloc(bytes), *text = text_of(value);
+    enum dyt_status st = DYTI_GROW(f->entry, f->cap, f->count + 1);
+
+    if (st == DYT_OK && (name == NULL || text == NULL)) {
+        st = DYTI_FAIL(DYT_ERR_NOMEM, "members of config.json");
+    }
+    if (st != DYT_OK) {
+        free(name);
+        free(text);
+        return st;
+    }
+    snprintf(name, bytes, "%s%s", prefix, key);
+    e = &f->entry[f->count++];
+    *e = (struct dyti_config_entry){name, text, type_of(value)};
+    return depth == 0 ? DYT_OK : flatten(f, name, value, depth - 1);
+}
+
+/* Members of an object, elements of an array; nothing of anything else. */
+static enum dyt_status flatten(struct flat *f, const char *prefix,
+                               const json_t *json, uint32_t depth)
+{
+    size_t bytes = strlen(prefix) + 2;
+    char *inside = malloc(bytes);
+    enum dyt_status st =
+        inside != NULL ? DYT_OK
+                       : DYTI_FAIL(DYT_ERR_NOMEM, "members of config.json");
     const char *key;
-    double neutral;
-} refused_number[] = {
-    {"attention_bias", 0},
-    {"mlp_bias", 0},
-    {"attention_dropout", 0},
-    {"embd_pdrop", 0},
-    {"resid_pdrop", 0},
-    {"hidden_dropout", 0},
-    {"partial_rotary_factor", 1},
-    {"rotary_pct", 1},
-    {"embedding_multiplier", 1},
-    {"residual_multiplier", 1},
-    {"attention_multiplier", 1},
-    {"logits_scaling", 1},
-    {"logit_scale", 1},
-    {"scale_emb", 1},
-    {"num_experts", 0},
-    {"num_local_experts", 0},
-    {"use_qk_norm", 0},
-    {"qk_layernorm", 0},
-    {"use_bias", 0},
-    {"is_encoder_decoder", 0},
-    {"add_cross_attention", 0},
-    {"final_logit_softcapping", 0},
-    {"attn_logit_softcapping", 0},
-    {"use_mrope", 0},
-    {"num_nextn_predict_layers", 0},
-    {"rope_interleaved", 0},
-};
-static const char *const refused_if_present[] = {
-    "quantization_config", "compression_config",   "clip_qkv",
-    "no_rope_layers",      "rope_local_base_freq", "vision_config",
-    "text_config",
-};
+    json_t *value;
+    size_t i;
 
-static bool number_of(const json_t *value, double *out)
-{
-    if (json_is_boolean(value)) {
-        *out = json_is_true(value) ? 1 : 0;
-        return true;
+    if (st == DYT_OK) {
+        snprintf(inside, bytes, "%s%s", prefix, *prefix == '\0' ? "" : ".");
     }
-    *out = json_number_value(value);
-    return json_is_number(value);
-}
-
-static enum dyt_status refuse_features(const struct dyti_json_at *at)
-{
-    for (size_t i = 0; i < sizeof(refused_number) / sizeof(refused_number[0]);
-         i++) {
-        const json_t *value = dyti_json_get(at, refused_number[i].key);
-        double x;
-
-        if (value == NULL) {
-            continue;
-        }
-        if (!number_of(value, &x)) {
-            return DYTI_FAIL(DYT_ERR_FORMAT, "%s: %s must be a number",
-                             at->file, refused_number[i].key);
-        }
-        if (x < refused_number[i].neutral || x > refused_number[i].neutral) {
-            return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                             "%s: %s = %g is not available", at->file,
-                             refused_number[i].key, x);
-        }
+    json_object_foreach((json_t *)(uintptr_t)json, key, value)
+    {
+        st = st != DYT_OK ? st : add(f, inside, key, value, depth);
     }
-    for (size_t i = 0;
-         i < sizeof(refused_if_present) / sizeof(refused_if_present[0]); i++) {
-        if (dyti_json_get(at, refused_if_present[i]) != NULL) {
-            return DYTI_FAIL(DYT_ERR_UNSUPPORTED, "%s: %s is not available",
-                             at->file, refused_if_present[i]);
-        }
-    }
-    return DYT_OK;
-}
+    json_array_foreach(json, i, value)
+    {
+        char number[24];
 
-static enum dyt_status check_activation(const struct dyti_json_at *at)
-{
-    const char *act;
-    enum dyt_status st = dyti_json_text_or(at, "hidden_act", "silu", &act);
-
-    if (st == DYT_OK && strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0) {
-        st = DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                       "%s: hidden_act %s is not available; silu is", at->file,
-                       act);
+        snprintf(number, sizeof(number), "%zu", i);
+        st = st != DYT_OK ? st : add(f, inside, number, value, depth);
     }
+    free(inside);
     return st;
 }
 
-/* A window as wide as the longest position hides nothing. */
-static enum dyt_status check_window(const struct dyti_json_at *at,
-                                    const struct family_row *row,
-                                    const struct dyti_arch *arch, bool in_use)
-{
-    int64_t window = row->sliding_window;
-    enum dyt_status st = DYT_OK;
-
-    if (at->object != NULL &&
-        json_object_get(at->object, "sliding_window") != NULL) {
-        st = dyti_json_int_or(at, "sliding_window", 1, INT64_MAX, 0, &window);
-    }
-    if (st != DYT_OK || !in_use || window == 0 ||
-        window >= arch->max_positions) {
-        return st;
-    }
-    return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                     "%s: sliding_window %lld (of %lld positions) is not "
-                     "available; where no sequence is longer than the window, "
-                     "set it to null",
-                     at->file, (long long)window,
-                     (long long)arch->max_positions);
-}
-
-static enum dyt_status window_in_use(const struct dyti_json_at *at,
-                                     const struct family_row *row,
-                                     const struct dyti_arch *arch, bool *out)
-{
-    const json_t *types;
-    int64_t first;
-    bool use = row->family == DYTI_MISTRAL;
-    enum dyt_status st = dyti_json_array_or_null(at, "layer_types", &types);
-
-    if (st == DYT_OK && row->family != DYTI_LLAMA && !use) {
-        st = dyti_json_bool_or(at, "use_sliding_window", false, &use);
-        if (st == DYT_OK) {
-            st = dyti_json_int_or(at, "max_window_layers", 0, INT64_MAX, 28,
-                                  &first);
-        }
-        if (st == DYT_OK && first >= arch->layers) {
-            use = false; /* the first max_window_layers layers are full */
-        }
-    }
-    if (st != DYT_OK) {
-        return st;
-    }
-    for (size_t i = 0; types != NULL && i < json_array_size(types); i++) {
-        const char *type = json_string_value(json_array_get(types, i));
-
-        if (type == NULL) {
-            return DYTI_FAIL(DYT_ERR_FORMAT,
-                             "%s: layer_types must hold strings", at->file);
-        }
-        if (strcmp(type, "sliding_attention") == 0) {
-            use = true;
-        } else if (strcmp(type, "full_attention") != 0) {
-            return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                             "%s: layer type %s is not available", at->file,
-                             type);
-        }
-    }
-    *out = use;
-    return DYT_OK;
-}
-
-/* ---- rope ---------------------------------------------------------------- */
-
-static enum dyt_status rope_llama3(const struct dyti_json_at *at,
-                                   struct dyti_rope *rope)
-{
-    enum dyt_status st;
-
-    st = dyti_json_real_or(at, "low_freq_factor", 0, &rope->low_freq);
-    if (st == DYT_OK) {
-        st = dyti_json_real_or(at, "high_freq_factor", 0, &rope->high_freq);
-    }
-    if (st == DYT_OK) {
-        st = dyti_json_int(at, "original_max_position_embeddings", 1, MOST_SIZE,
-                           &rope->original_max);
-    }
-    if (st == DYT_OK &&
-        !(rope->low_freq > 0 && rope->high_freq > rope->low_freq)) {
-        st = DYTI_FAIL(DYT_ERR_FORMAT,
-                       "%s: %slow_freq_factor must be above 0 and under "
-                       "high_freq_factor",
-                       at->file, at->prefix);
-    }
-    return st;
-}
-
-/* Old files call the kind "type" and keep rope_theta outside; new ones have
- * rope_parameters with rope_type and rope_theta in it. */
-static enum dyt_status read_rope(const struct dyti_json_at *at,
-                                 struct dyti_rope *rope)
-{
-    struct dyti_json_at in = {at->file, "rope_parameters.", NULL};
-    const char *kind = NULL;
-    double theta;
-    enum dyt_status st;
-
-    st = dyti_json_object_or_null(at, "rope_parameters", &in.object);
-    if (st == DYT_OK && in.object == NULL) {
-        in.prefix = "rope_scaling.";
-        st = dyti_json_object_or_null(at, "rope_scaling", &in.object);
-    }
-    if (st == DYT_OK) {
-        st = dyti_json_real_or(at, "rope_theta", 10000.0, &theta);
-    }
-    if (st == DYT_OK) {
-        st = dyti_json_real_or(&in, "rope_theta", theta, &rope->theta);
-    }
-    if (st == DYT_OK) {
-        st = dyti_json_text_or(&in, "type", "default", &kind);
-    }
-    if (st == DYT_OK) {
-        st = dyti_json_text_or(&in, "rope_type", kind, &kind);
-    }
-    if (st == DYT_OK) {
-        st = refuse_features(&in); /* partial_rotary_factor may lie in it */
-    }
-    if (st == DYT_OK) {
-        st = dyti_json_real_or(&in, "factor", 1.0, &rope->factor);
-    }
-    if (st != DYT_OK) {
-        return st;
-    }
-    if (!(rope->theta > 0) || !(rope->factor > 0)) {
-        return DYTI_FAIL(DYT_ERR_FORMAT,
-                         "%s: rope_theta and the rope factor must be above 0",
-                         at->file);
-    }
-    if (dyti_json_get(&in, "full_attention") != NULL ||
-        dyti_json_get(&in, "sliding_attention") != NULL) {
-        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                         "%s: rope parameters per layer type are not available",
-                         at->file);
-    }
-    if (strcmp(kind, "default") == 0) {
-        rope->kind = DYTI_ROPE_DEFAULT;
-        return DYT_OK;
-    }
-    if (strcmp(kind, "linear") == 0) {
-        rope->kind = DYTI_ROPE_LINEAR;
-        return DYT_OK;
-    }
-    if (strcmp(kind, "llama3") == 0) {
-        rope->kind = DYTI_ROPE_LLAMA3;
-        return rope_llama3(&in, rope);
-    }
-    return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                     "%s: rope kind %s is not available; default, linear and "
-                     "llama3 are",
-                     at->file, kind);
-}
-
-/* ---- sizes --------------------------------------------------------------- */
-
-enum dyt_status dyti_hf_dtype(const struct dyti_json_at *at,
-                              enum dyti_dtype *out)
-{
-    const char *name;
-    enum dyt_status st = dyti_json_text_or(at, "torch_dtype", "float32", &name);
-
-    if (st == DYT_OK) {
-        st = dyti_json_text_or(at, "dtype", name, &name);
-    }
-    if (st != DYT_OK) {
-        return st;
-    }
-    if (strcmp(name, "float32") == 0) {
-        *out = DYTI_F32;
-    } else if (strcmp(name, "bfloat16") == 0) {
-        *out = DYTI_BF16;
-    } else if (strcmp(name, "float16") == 0) {
-        *out = DYTI_F16;
-    } else {
-        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                         "%s: dtype %s is not available; float32, bfloat16 "
-                         "and float16 are",
-                         at->file, name);
-    }
-    return DYT_OK;
-}
-
-static enum dyt_status check_heads(const struct dyti_json_at *at,
-                                   struct dyti_arch *a)
-{
-    if (a->q_heads % a->kv_heads != 0) {
-        return DYTI_FAIL(DYT_ERR_FORMAT,
-                         "%s: num_key_value_heads %lld does not divide "
-                         "num_attention_heads %lld",
-                         at->file, (long long)a->kv_heads,
-                         (long long)a->q_heads);
-    }
-    if (a->head_dim == 0) {
-        if (a->hidden % a->q_heads != 0) {
-            return DYTI_FAIL(DYT_ERR_FORMAT,
-                             "%s: hidden_size %lld is not a multiple of "
-                             "num_attention_heads %lld and head_dim is missing",
-                             at->file, (long long)a->hidden,
-                             (long long)a->q_heads);
-        }
-        a->head_dim = a->hidden / a->q_heads;
-    }
-    if (a->head_dim % 2 != 0) {
-        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                         "%s: an odd head_dim (%lld) is not available",
-                         at->file, (long long)a->head_dim);
-    }
-    return DYT_OK;
-}
-
-static enum dyt_status read_sizes(const struct dyti_json_at *at,
-                                  const struct family_row *row,
-                                  struct dyti_arch *a)
-{
-    int64_t head_dim_or = row->head_dim, kv_or = row->kv_heads;
-    const struct {
-        const char *key;
-        int64_t *out;
-    } needed[] = {
-        {"vocab_size", &a->vocab},         {"hidden_size", &a->hidden},
-        {"num_hidden_layers", &a->layers}, {"num_attention_heads", &a->q_heads},
-        {"intermediate_size", &a->ffn},
-    };
-    enum dyt_status st;
-
-    for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
-        st = dyti_json_int(at, needed[i].key, 1, MOST_SIZE, needed[i].out);
-        if (st != DYT_OK) {
-            return st;
-        }
-    }
-    /* A key that is there and null means "work it out", absent "the class
-     * default". */
-    if (json_object_get(at->object, "num_key_value_heads") != NULL ||
-        kv_or == 0) {
-        kv_or = a->q_heads;
-    }
-    if (json_object_get(at->object, "head_dim") != NULL) {
-        head_dim_or = 0;
-    }
-    st = dyti_json_int_or(at, "num_key_value_heads", 1, a->q_heads, kv_or,
-                          &a->kv_heads);
-    if (st == DYT_OK) {
-        st = dyti_json_int_or(at, "head_dim", 1, MOST_SIZE, head_dim_or,
-                              &a->head_dim);
-    }
-    if (st == DYT_OK) {
-        st = dyti_json_int_or(at, "max_position_embeddings", 1, MOST_SIZE,
-                              row->max_positions, &a->max_positions);
-    }
-    return st == DYT_OK ? check_heads(at, a) : st;
-}
-
-static enum dyt_status read_rest(const struct dyti_json_at *at,
-                                 struct dyti_arch *a)
-{
-    enum dyt_status st;
-
-    st = dyti_json_real_or(at, "rms_norm_eps", 1e-6, &a->rms_eps);
-    if (st == DYT_OK) {
-        st = dyti_json_real_or(at, "initializer_range", 0.02, &a->init_std);
-    }
-    if (st == DYT_OK) {
-        st = dyti_json_bool_or(at, "tie_word_embeddings", false, &a->tied);
-    }
-    if (st == DYT_OK) {
-        st = dyti_hf_dtype(at, &a->dtype);
-    }
-    if (st == DYT_OK && (!(a->rms_eps >= 0) || !(a->init_std >= 0))) {
-        st = DYTI_FAIL(DYT_ERR_FORMAT,
-                       "%s: rms_norm_eps and initializer_range must not be "
-                       "negative",
-                       at->file);
-    }
-    a->qkv_bias = a->family == DYTI_QWEN2;
-    a->qk_norm = a->family == DYTI_QWEN3;
-    return st;
-}
-
-static enum dyt_status read_arch(const struct dyti_json_at *at,
+static enum dyt_status read_arch(const json_t *json, const char *file,
                                  struct dyti_arch *out_arch)
 {
-    struct dyti_arch arch = {0};
-    const struct family_row *row = NULL;
-    enum dyti_family planned;
-    const char *type = NULL;
-    bool window = false;
-    enum dyt_status st = dyti_json_text_or(at, "model_type", NULL, &type);
+    struct flat f = {0};
+    enum dyt_status st = flatten(&f, "", json, DEPTH);
 
-    if (st == DYT_OK && type != NULL && dyti_hf_planned_has(type, &planned)) {
-        return dyti_hf_planned_read(at, planned, out_arch);
-    }
-    st = st != DYT_OK ? st : find_family(at, &row);
-    if (st != DYT_OK) {
-        return st;
-    }
-    arch.family = row->family;
-    st = refuse_features(at);
     if (st == DYT_OK) {
-        st = check_activation(at);
+        const struct dyti_config config = {f.entry, f.count};
+
+        st = dyti_config_arch(&config, file, out_arch);
     }
-    if (st == DYT_OK) {
-        st = read_sizes(at, row, &arch);
+    for (size_t i = 0; i < f.count; i++) {
+        free((void *)(uintptr_t)f.entry[i].key);
+        free((void *)(uintptr_t)f.entry[i].value);
     }
-    if (st == DYT_OK) {
-        st = read_rest(at, &arch);
-    }
-    if (st == DYT_OK) {
-        st = read_rope(at, &arch.rope);
-    }
-    if (st == DYT_OK) {
-        st = window_in_use(at, row, &arch, &window);
-    }
-    if (st == DYT_OK) {
-        st = check_window(at, row, &arch, window);
-    }
-    if (st == DYT_OK) {
-        *out_arch = arch;
-    }
+    free(f.entry);
     return st;
 }
 
@@ -494,13 +143,11 @@ enum dyt_status dyti_hf_config_parse(const char *file, const char *text,
                                      size_t size_bytes,
                                      struct dyti_arch *out_arch)
 {
-    struct dyti_json_at at = {file, "", NULL};
     json_t *json = NULL;
     enum dyt_status st = dyti_json_parse(file, text, size_bytes, &json);
 
     if (st == DYT_OK) {
-        at.object = json;
-        st = read_arch(&at, out_arch);
+        st = read_arch(json, file, out_arch);
     }
     json_decref(json);
     return st;
@@ -509,7 +156,6 @@ enum dyt_status dyti_hf_config_parse(const char *file, const char *text,
 enum dyt_status dyti_hf_config_read(const char *dir, struct dyti_arch *out_arch)
 {
     char path[DYTI_PATH_BYTES];
-    struct dyti_json_at at = {path, "", NULL};
     json_t *json = NULL;
     enum dyt_status st = dyti_path_join(path, dir, "config.json");
 
@@ -517,8 +163,7 @@ enum dyt_status dyti_hf_config_read(const char *dir, struct dyti_arch *out_arch)
         st = dyti_json_load(path, &json);
     }
     if (st == DYT_OK) {
-        at.object = json;
-        st = read_arch(&at, out_arch);
+        st = read_arch(json, path, out_arch);
     }
     json_decref(json);
     return st;

@@ -176,8 +176,8 @@ class Layout(Handle):
         return dict(json.loads(_abi.take_text(_abi.lib().dyt_layout_json,
                                               self.pointer)))
 
-    def plan(self, target: "Layout", cluster: Optional[str] = None) -> "Plan":
-        params = _abi.sized(_abi.PlanParams, cluster=_abi.encoded(cluster))
+    def plan(self, target: "Layout", hosts: Optional[str] = None) -> "Plan":
+        params = _abi.sized(_abi.PlanParams, hosts=_abi.encoded(hosts))
         out = c.c_void_p()
         _abi.check(_abi.lib().dyt_plan_build(
             self.pointer, target.pointer, c.byref(params), c.byref(out)))
@@ -205,8 +205,8 @@ class Plan(Handle):
         return _abi.take_text(_abi.lib().dyt_plan_text, self.pointer)
 
     def schedule(self, strategy: Optional[str] = None,
-                 cap_bytes: int = 0) -> "Schedule":
-        params = _abi.sized(_abi.ScheduleParams, cap_bytes=cap_bytes,
+                 chunk_bytes: int = 0) -> "Schedule":
+        params = _abi.sized(_abi.ScheduleParams, chunk_bytes=chunk_bytes,
                             strategy=_abi.encoded(strategy))
         out = c.c_void_p()
         _abi.check(_abi.lib().dyt_schedule_build(

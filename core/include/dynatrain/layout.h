@@ -24,6 +24,7 @@ typedef struct dyt_layout dyt_layout; /* opaque; never changes once built */
  * @return DYT_ERR_CONFIG  the spec is malformed: the text has the place
  * @return DYT_ERR_LAYOUT  a tensor cannot be cut so; the text names tensor,
  *                         dimension, degree and the nearest one that works
+ * Cost: O(ranks); what a rank holds is worked out when it is asked for.
  * @return DYT_ERR_INVALID the model is a list of tensors
  * @return DYT_ERR_NOMEM
  */
@@ -32,9 +33,10 @@ DYT_API enum dyt_status dyt_layout_build(const dyt_model *model,
                                          dyt_layout **out_layout);
 
 /**
- * A layout from the members' own lists, rows with pieces only.  Addresses are
- * kept as they are and never read.
- * @param view  [world_size], by rank
+ * A layout from the members' own lists: rows with pieces, or named as their
+ * tensors and whole.  Addresses are never read; they say which rows share
+ * memory.
+ * @param view  [world_size], by rank; one without rows holds nothing
  * @return DYT_ERR_LAYOUT  lists up to ten faults at once: boxes outside of
  *                         their tensor, elements that nobody holds, memory that
  *                         two pieces share

@@ -14,16 +14,19 @@ typedef struct dyt_plan dyt_plan; /* opaque; never changes once built */
 struct dyt_plan_params {
     uint32_t struct_size;
     uint32_t kinds; /* bits 1 << enum dyt_kind that travel; 0: all but grad */
-    const char *cluster; /* TOML of a cluster is read by the command only; here
-                            "hosts=16x8" or NULL: one host */
+    /* Ranks of each host: "8" (all alike) or "8+8+4".  NULL: as the
+     * destination's spec says (hosts=), else all on one.  Speeds are those that
+     * `dynatrain plan` assumes without --cluster. */
+    const char *hosts;
 };
 
 /**
  * @param from, to  layouts of one model over one world; borrowed until the plan
  *                  is destroyed
  * @param params    NULL: defaults
- * @return DYT_ERR_INVALID  they are not of one model, or worlds differ in size
- * @return DYT_ERR_LAYOUT   the source holds less than the target needs
+ * @return DYT_ERR_INVALID  a struct is too small, hosts are no numbers
+ * @return DYT_ERR_LAYOUT   they are not of one model or worlds differ in size;
+ *                          the source holds less than the target needs
  * @return DYT_ERR_NOMEM
  */
 DYT_API enum dyt_status dyt_plan_build(const dyt_layout *from,
@@ -34,12 +37,13 @@ DYT_API void dyt_plan_destroy(dyt_plan *plan);
 
 struct dyt_plan_totals {
     uint32_t struct_size;
-    uint32_t binds;               /* reserved */
-    uint64_t kept_bytes;          /* stay on their rank */
-    uint64_t host_bytes;          /* between ranks of one host */
-    uint64_t network_bytes;       /* between hosts */
-    uint64_t bound_network_bytes; /* that any plan must move */
-    uint64_t busiest_bytes;       /* sent or received by the busiest rank */
+    uint32_t binds;         /* reserved */
+    uint64_t kept_bytes;    /* stay on their rank */
+    uint64_t host_bytes;    /* between ranks of one host */
+    uint64_t network_bytes; /* between hosts */
+    uint64_t bound_bytes;   /* no plan has less on its busiest rank … */
+    uint64_t busiest_bytes; /* … than this: sent, or received, by the busiest
+                               rank of this plan, from and to others */
     uint64_t fingerprint;
 };
 DYT_API enum dyt_status dyt_plan_totals(const dyt_plan *plan,
@@ -49,7 +53,8 @@ DYT_API enum dyt_status dyt_plan_totals(const dyt_plan *plan,
 DYT_API enum dyt_status dyt_plan_traffic(const dyt_plan *plan,
                                          uint64_t *out_bytes, size_t capacity);
 
-/** What `dynatrain plan` prints of it; dyt_text_free() it. */
+/** How much goes over which links, and what any plan must move; for people.
+ *  dyt_text_free() it. */
 DYT_API enum dyt_status dyt_plan_text(const dyt_plan *plan, char **out_text);
 
 DYT_END_DECLS

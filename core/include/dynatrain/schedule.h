@@ -15,12 +15,13 @@ struct dyt_schedule_params {
     uint32_t struct_size;
     uint32_t reserved;
     const char *strategy; /* "optimal" (NULL), "xor", "funnel", "per-tensor" */
-    uint64_t cap_bytes;   /* of staging on a rank; 0: no cap */
+    uint64_t chunk_bytes; /* most bytes of a piece; 0: chosen, at most 1/64 of
+                             what the busiest rank moves */
 };
 
-/** @return DYT_ERR_INVALID  no such strategy, the text lists them
- *  @return DYT_ERR_LAYOUT   the cap cannot be met; the text has the smallest
- *                           that can */
+/** @param params  NULL: defaults
+ *  @return DYT_ERR_CONFIG  no such strategy, the text lists them
+ *  @return DYT_ERR_NOMEM, DYT_ERR_OVERFLOW */
 DYT_API enum dyt_status dyt_schedule_build(
     const dyt_plan *plan, const struct dyt_schedule_params *params,
     dyt_schedule **out_schedule);
