@@ -7,7 +7,8 @@
 #                 [OPPONENT...] [-- OPTION...]
 #   OPPONENT     torch (torch, transformers, TRL), llamacpp, vllm; default: all
 #   --only NAME  gemm, kernels, plan, placement, switch,
-#                switch_messages, reshard, rollout, train, grpo_step,
+#                switch_messages, switch_hosts (as root: it lays cables between
+#                network namespaces), reshard, rollout, train, grpo_step,
 #                learn_sort, learn_sum, or install (the opponents, nothing
 #                else)
 #   --keep       add to the records of earlier calls; newer ones replace them
@@ -218,6 +219,7 @@ else
   ours switch 1800
 fi
 ours switch_messages 1800
+ours switch_hosts 1800
 ours rollout 7200
 ours train 3600
 [ -z "$model" ] || ours grpo_step 7200
