@@ -65,7 +65,7 @@ static void describe(const struct host_crew *crew, uint32_t *host,
     for (int c = 0; c < DYTI_LINK_CLASS_COUNT; c++) {
         out->link[c].bytes_per_s = INSIDE_BYTES_PER_S;
     }
-    out->link[DYTI_LINK_NIC] = (struct dyti_link){
+    out->link[DYTI_LINK_NIC] = (struct dyti_link_speed){
         .bytes_per_s = crew->cables.mbit_per_s * 1e6 / 8, .latency_s = 2e-4};
     if (crew->cables.count == HOSTS) {
         out->host_nic_bytes_per_s = out->link[DYTI_LINK_NIC].bytes_per_s;
