@@ -70,6 +70,31 @@ struct lw_member {
     struct dyti_link *link;
 };
 
+/* Random tensors of one to four dims that nobody says a use of. */
+static inline struct dyti_model *lw_listed(uint64_t seed)
+{
+    struct dyti_listed_desc desc[40];
+    char name[40][16];
+    struct dyti_model *model = NULL;
+    size_t count = 5 + dyti_rng_u64(seed, 1, 1, 1) % 35;
+
+    for (size_t i = 0; i < count; i++) {
+        desc[i] = (struct dyti_listed_desc){
+            .name = name[i],
+            .ndim = 1 + (uint32_t)(dyti_rng_u64(seed, i, 0, 0) % 4),
+            .kinds = 1u << DYTI_PARAM,
+            .layer = -1,
+            .expert = -1};
+        (void)snprintf(name[i], sizeof(name[i]), "tensor.%zu", i);
+        for (uint32_t d = 0; d < desc[i].ndim; d++) {
+            desc[i].shape[d] = 1 + (int64_t)(dyti_rng_u64(seed, i / 3, d, 2) %
+                                             (desc[i].ndim > 2 ? 6 : 20));
+        }
+    }
+    assert_ok(dyti_model_build_listed(desc, count, &model));
+    return model;
+}
+
 static inline uint64_t lw_pick(const struct lw_case *c, uint64_t a, uint64_t b,
                                uint64_t count)
 {

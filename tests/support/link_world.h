@@ -349,6 +349,9 @@ static inline void lw_case_init(struct lw_case *c)
 {
     uint64_t bytes = dyti_link_control_bytes(c->members);
 
+    if (c->model == NULL && lw_pick(c, 9, 0, 2) == 0) {
+        c->model = lw_listed(c->seed + c->trial);
+    }
     if (c->model == NULL) {
         struct dyti_arch arch = dyt_case_arch(c->seed, c->trial);
 
