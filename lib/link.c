@@ -68,16 +68,20 @@ static enum dyt_status open_control(struct dyti_link *link)
                                       .timeout_ns = p->timeout_ns,
                                       .oversubscribed =
                                           p->member_count > dyti_hands_cores()};
-    enum dyt_status st =
-        map_control(p->control_fd, p->member_count, &link->control);
+    void *control = p->control;
+    enum dyt_status st = DYT_OK;
 
+    if (control == NULL) {
+        st = map_control(p->control_fd, p->member_count, &link->control);
+        control = link->control;
+    }
     if (st == DYT_OK) {
-        st = dyti_control_open(link->control, p->member_count, &link->page);
+        st = dyti_control_open(control, p->member_count, &link->page);
     }
     if (st != DYT_OK) {
         return st;
     }
-    group.shared = (unsigned char *)link->control + page_bytes();
+    group.shared = (unsigned char *)control + page_bytes();
     group.shared_bytes = dyti_group_shm.region_bytes(p->member_count);
     group.abort = &link->page->abort;
     link->all = (struct dyti_group){

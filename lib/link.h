@@ -124,6 +124,8 @@ struct dyti_link_params {
     /* memfd of dyti_link_control_bytes(), zeroed, one for each link: borrowed
      * for the call */
     int32_t control_fd;
+    void *control; /* where that is mapped already, until close: for members
+                      that are threads of one process; NULL: the link maps it */
     enum dyt_commit_mode commit;
     enum dyt_verify verify;
     uint32_t kinds;     /* bits that travel */

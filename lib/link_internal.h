@@ -108,7 +108,7 @@ struct dyti_link {
     bool is_push;
     bool agreed; /* all members know how open ended */
     /* control */
-    void *control;
+    void *control; /* mapped by the link; NULL: by its caller */
     struct dyti_control_page *page;
     struct dyti_group all;
     /* memory */

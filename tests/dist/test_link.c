@@ -64,6 +64,7 @@ static void body(struct dyt_rank *me)
 
 static void run_case(struct lw_case *c, enum dyt_ranks_kind kind)
 {
+    c->threads = kind == DYT_RANKS_THREADS;
     lw_case_init(c);
     dyt_ranks_run(kind, c->members, body, c);
     lw_case_fini(c);

@@ -186,6 +186,7 @@ static void one_source_serves_links_side_by_side(void **state)
                                      .verify = DYT_VERIFY_FULL,
                                      .sources = 1,
                                      .members = 2,
+                                     .threads = true,
                                      .source_memory = LW_SHARED};
         lw_case_init(&pair.c[i]);
     }

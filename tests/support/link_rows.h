@@ -31,7 +31,9 @@ struct lw_case {
     bool plain;    /* f32 on both sides */
     uint64_t cap_bytes;
     struct dyti_model *model;
-    int control; /* memfd */
+    int control;      /* memfd */
+    void *control_at; /* mapped here */
+    bool threads;     /* members are threads: they use that */
     struct lw_board *board;
 };
 

@@ -322,6 +322,7 @@ static inline struct dyti_link_params lw_params(struct lw_member *m)
         .memory = m->all,
         .second = m->c->commit == DYT_COMMIT_DOUBLE ? m->other : NULL,
         .control_fd = m->c->control,
+        .control = m->c->threads ? m->c->control_at : NULL,
         .commit = m->c->commit,
         .verify = m->c->verify,
         .kinds = 1u << DYTI_PARAM,
@@ -360,12 +361,16 @@ static inline void lw_case_init(struct lw_case *c)
     c->control = memfd_create("control", MFD_CLOEXEC);
     assert_true(c->control >= 0);
     assert_return_code(ftruncate(c->control, (off_t)bytes), 0);
+    c->control_at =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, c->control, 0);
+    assert_true(c->control_at != MAP_FAILED);
     c->board = dyt_ranks_shared(sizeof(*c->board));
 }
 
 static inline void lw_case_fini(struct lw_case *c)
 {
     (void)munmap(c->board, sizeof(*c->board));
+    (void)munmap(c->control_at, dyti_link_control_bytes(c->members));
     (void)close(c->control);
     dyti_model_destroy(c->model);
 }
