@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap build run test test-full bench model asan tsan format clean
+.PHONY: help bootstrap build run test test-full bench model vllm-check asan tsan format clean
 
 JOBS ?= $(shell nproc)
 # Equal files in two clones are compiled once.
@@ -41,6 +41,9 @@ bench: build ## Every benchmark against its opponent in the same run
 
 model: bootstrap ## SmolLM2-135M-Instruct as a Hugging Face directory in the cache
 	scripts/model.sh
+
+vllm-check: model ## The plugin inside vLLM's CPU build, in its own virtual environment
+	@scripts/vllm_check.sh
 
 asan: bootstrap ## Unit, contract and dist tests under address and undefined sanitizers
 	scripts/test.sh asan 'unit|contract|dist'

@@ -21,7 +21,7 @@ log = logging.getLogger("dynatrain")
 PLAIN = {"UnquantizedLinearMethod", "UnquantizedEmbeddingMethod",
          "UnquantizedFusedMoEMethod", "NoneType"}
 FAMILIES = {"qwen3_moe": "vllm/qwen3_moe", "mixtral": "vllm/mixtral",
-            "deepseek_v2": "vllm/deepseek", "deepseek_v3": "vllm/deepseek",
+            "deepseek_v2": "vllm/deepseek_v3", "deepseek_v3": "vllm/deepseek_v3",
             "gpt2": "vllm/gpt2"}  # others: vllm/llama
 
 
@@ -34,6 +34,9 @@ def register() -> None:
         return
     if "dynatrain" not in Factory._registry:
         Factory.register_engine("dynatrain", "dynatrain.vllm_engine", "Engine")
+    if options({}).get("pack") is False:  # CPU: weights stay as they lie
+        from vllm import _custom_ops
+        _custom_ops._supports_onednn = False
 
 
 def options(given: Dict[str, Any]) -> Dict[str, Any]:
@@ -151,6 +154,7 @@ class Server:
 
     def _join(self, given: Dict[str, Any]) -> None:
         refuse(self.model, self.config)
+        given.pop("pack", None)
         rules = given.pop("rules", None) or FAMILIES.get(
             self.config.model_config.hf_text_config.model_type, "vllm/llama")
         self.rows = self._rows()
