@@ -253,9 +253,9 @@ def encoded(text: Optional[str]) -> Optional[bytes]:
     return None if text is None else text.encode("utf-8")
 
 
-def choice(table: Dict[str, int], value: Any, what: str) -> int:
+def choice(table: Dict[Any, int], value: Any, what: str) -> int:
     """The number of a name; names that are not in the table are refused."""
     if value not in table:
         raise errors.InvalidError(
-            f"{what} {value!r} is unknown: {', '.join(table)}")
+            f"{what} {value!r} is unknown: {', '.join(map(str, table))}")
     return table[value]

@@ -1,6 +1,6 @@
 """Tables of rules: which boxes of which tensors a server's fused or renamed
-parameter is made of.  The tables are TOML (docs/plugin.md has their schema);
-those of the package lie in dynatrain/rules/, a user's own are read with load().
+parameter is made of.  The tables are TOML (docs/plugin-rules.md has their schema);
+those of the package lie in dynatrain/rules_data/, a user's own are read with load().
 """
 
 import ctypes as c
@@ -9,11 +9,10 @@ from typing import Any, Dict, Mapping, Optional
 
 from dynatrain import _abi, errors
 
-FOLDER = pathlib.Path(__file__).parent / "rules_data"
-
-_RULE_KEYS = {"name", "part", "parts", "flags"}
+_RULE_KEYS = {"name", "part", "flags"}
 _PART_KEYS = {"tensor", "cut", "axis", "transposed", "unit", "stack_axis",
               "per_expert", "segments", "segment"}
+_EXPERTS = {None: 0, "name": 1, "axis": 2}
 _FLAGS = {"read_only": _abi.ROW_READ_ONLY, "alias": _abi.ROW_ALIAS,
           "staged": _abi.ROW_STAGED, "optional": _abi.ROW_OPTIONAL}
 
@@ -51,7 +50,8 @@ def _part(entry: Mapping[str, Any], where: str) -> Any:
         unit=0 if named else unit,
         unit_attribute=_abi.encoded(unit) if named else None,
         stack_axis=entry.get("stack_axis", 0),
-        per_expert=int(entry.get("per_expert", 0)),
+        per_expert=_abi.choice(_EXPERTS, entry.get("per_expert"),
+                               f"{where}: per_expert"),
         segments=_abi.encoded(entry.get("segments")),
         segment=entry.get("segment", 0))
 
@@ -68,7 +68,7 @@ def from_table(table: Mapping[str, Any], source: str = "rules") -> Rules:
             raise errors.ConfigError(
                 f"{where}: unknown keys {sorted(unknown)}" if unknown
                 else f"{where}: a rule needs `name`")
-        entries = row.get("part", row.get("parts", []))
+        entries = row.get("part", [])
         parts = (_abi.RulePart * len(entries))(
             *[_part(entry, where) for entry in entries])
         flags = 0

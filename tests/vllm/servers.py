@@ -66,6 +66,8 @@ class Server:
         environment = {**os.environ, "VLLM_SERVER_DEV_MODE": "1",
                        "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1",
                        "OMP_NUM_THREADS": "1" if tp > 1 else "2"}
+        if tp > 1:  # more workers than this machine has parts
+            environment["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
         # A folder of its own: nothing here may be named like the package.
         self.process = subprocess.Popen(
             command, stdout=open(log, "w", encoding="utf-8"),
