@@ -85,7 +85,7 @@ class Opponents:
 
 def one_case(case, model, rounds):
     """In a process of its own: packing is decided when vLLM is loaded."""
-    from servers import PROMPTS, Trainer, make_weights
+    from servers import PROMPTS, make_weights
     from vllm import LLM, SamplingParams
     dtype, packed, _ = CASES[case]
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dynatrain-bench-",

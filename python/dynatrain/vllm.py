@@ -104,7 +104,7 @@ class Server:
             return None
 
     def _rows(self) -> List[Row]:
-        modules = dict(self.model.named_modules())
+        modules = dict(self.model.named_modules(remove_duplicate=False))
         rows: List[Row] = []
         seen: Dict[int, int] = {}
         for name, parameter in self.model.named_parameters(

@@ -61,8 +61,14 @@ def layouts_plans_schedules():
     support.raises(errors.Error, lambda: plan.schedule("best"), "xor")
     support.raises(errors.LayoutError, lambda: model.layout("vllm:tp=7"), "7")
     support.raises(errors.ConfigError, lambda: model.layout("vllm:tq=7"))
-    # Whatever the order in which they are given back: they hold each other.
-    del model, one, two, plan
+
+
+def handles_hold_what_they_need():
+    """Whatever the order in which they are given back."""
+    model = dynatrain.Model.from_config(MODELS / "llama2-7b")
+    schedule = model.layout("megatron:tp=4").plan(
+        model.layout("vllm:tp=4")).schedule()
+    del model
     gc.collect()
     assert schedule.totals["messages"] > 0
 
@@ -108,6 +114,6 @@ if __name__ == "__main__":
     if not hasattr(_abi.lib(), "dyt_model_create"):
         support.skip("this library has no models")
     support.run(the_version_is_the_package_s, a_model_by_its_config,
-                a_model_by_names, layouts_plans_schedules,
+                a_model_by_names, layouts_plans_schedules, handles_hold_what_they_need,
                 tables_equal_those_of_the_library,
                 a_layout_of_views_is_checked)
