@@ -10,7 +10,7 @@
 #define TOTALS_BYTES_0_1 56u
 
 _Static_assert(sizeof(struct dyt_plan_params) >= PARAMS_BYTES_0_1 &&
-                   sizeof(struct dyt_plan_totals) >= TOTALS_BYTES_0_1,
+                   sizeof(struct dyt_plan_figures) >= TOTALS_BYTES_0_1,
                "structs only grow");
 
 /* ---- hosts --------------------------------------------------------------- */
@@ -151,16 +151,16 @@ static uint64_t most(uint64_t a, uint64_t b)
 }
 
 enum dyt_status dyt_plan_totals(const dyt_plan *plan,
-                                struct dyt_plan_totals *out)
+                                struct dyt_plan_figures *out)
 {
     const struct dyti_traffic *t = plan->traffic;
     const struct dyti_bound *in = &t->bounds.term[DYTI_TERM_RANK_IN];
     const struct dyti_bound *away = &t->bounds.term[DYTI_TERM_RANK_OUT];
     uint32_t size = out->struct_size;
-    struct dyt_plan_totals whole = {.struct_size = size,
-                                    .fingerprint = t->fingerprint};
+    struct dyt_plan_figures whole = {.struct_size = size,
+                                     .fingerprint = t->fingerprint};
     enum dyt_status st =
-        dyti_struct_check("dyt_plan_totals", size, TOTALS_BYTES_0_1);
+        dyti_struct_check("dyt_plan_figures", size, TOTALS_BYTES_0_1);
 
     if (st != DYT_OK) {
         return st;

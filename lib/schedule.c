@@ -12,7 +12,7 @@
 #define TOTALS_BYTES_0_1 24u
 
 _Static_assert(sizeof(struct dyt_schedule_params) >= PARAMS_BYTES_0_1 &&
-                   sizeof(struct dyt_schedule_totals) >= TOTALS_BYTES_0_1,
+                   sizeof(struct dyt_schedule_figures) >= TOTALS_BYTES_0_1,
                "structs only grow");
 
 static enum dyt_status order(struct dyt_schedule *s,
@@ -84,16 +84,16 @@ void dyt_schedule_destroy(dyt_schedule *schedule)
 }
 
 enum dyt_status dyt_schedule_totals(const dyt_schedule *schedule,
-                                    struct dyt_schedule_totals *out)
+                                    struct dyt_schedule_figures *out)
 {
     uint32_t size = out->struct_size;
-    struct dyt_schedule_totals whole = {
+    struct dyt_schedule_figures whole = {
         .struct_size = size,
         .rounds = schedule->pieces.round_count,
         .messages = schedule->messages,
         .over_load = dyti_pieces_ratio(&schedule->pieces)};
     enum dyt_status st =
-        dyti_struct_check("dyt_schedule_totals", size, TOTALS_BYTES_0_1);
+        dyti_struct_check("dyt_schedule_figures", size, TOTALS_BYTES_0_1);
 
     if (st == DYT_OK) {
         memcpy(out, &whole, size < sizeof(whole) ? size : sizeof(whole));

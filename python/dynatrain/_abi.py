@@ -80,12 +80,12 @@ Shard = _struct("dyt_shard", _u32("struct_size tensor kind dtype") + [
     ("stride", Dims)])
 PlanParams = _struct("dyt_plan_params", _u32("struct_size kinds")
                      + _text("hosts"))
-PlanTotals = _struct("dyt_plan_totals", _u32("struct_size binds") + _u64(
+PlanTotals = _struct("dyt_plan_figures", _u32("struct_size binds") + _u64(
     "kept_bytes host_bytes network_bytes bound_bytes busiest_bytes "
     "fingerprint"))
 ScheduleParams = _struct("dyt_schedule_params", _u32("struct_size reserved") + [
     ("strategy", c.c_char_p), ("chunk_bytes", c.c_uint64)])
-ScheduleTotals = _struct("dyt_schedule_totals", _u32("struct_size rounds") + [
+ScheduleTotals = _struct("dyt_schedule_figures", _u32("struct_size rounds") + [
     ("messages", c.c_uint64), ("over_load", c.c_double)])
 SwitchReport = _struct("dyt_switch_report", _u32("struct_size committed")
                        + _u64("epoch version") + [

@@ -27,14 +27,14 @@ DYT_API enum dyt_status dyt_schedule_build(
     dyt_schedule **out_schedule);
 DYT_API void dyt_schedule_destroy(dyt_schedule *schedule);
 
-struct dyt_schedule_totals {
+struct dyt_schedule_figures {
     uint32_t struct_size;
     uint32_t rounds;
     uint64_t messages;
     double over_load; /* makespan over the busiest rank's or link's load */
 };
 DYT_API enum dyt_status dyt_schedule_totals(const dyt_schedule *schedule,
-                                            struct dyt_schedule_totals *out);
+                                            struct dyt_schedule_figures *out);
 DYT_API enum dyt_status dyt_schedule_text(const dyt_schedule *schedule,
                                           char **out_text);
 

@@ -159,7 +159,7 @@ static void a_plan_counts_what_moves(void **state)
     dyt_layout *to = layout_of(model, "vllm:tp=3");
     struct dyt_plan_params params = {.struct_size = sizeof(params),
                                      .hosts = "2+1"};
-    struct dyt_plan_totals totals = {.struct_size = sizeof(totals)};
+    struct dyt_plan_figures totals = {.struct_size = sizeof(totals)};
     uint64_t bytes[9], sum = 0;
     dyt_schedule *schedule = NULL;
     dyt_plan *plan = NULL;
@@ -187,7 +187,7 @@ static void a_plan_counts_what_moves(void **state)
     for (size_t i = 0; i < DYT_TEST_COUNT(strategy); i++) {
         struct dyt_schedule_params how = {.struct_size = sizeof(how),
                                           .strategy = strategy[i]};
-        struct dyt_schedule_totals done = {.struct_size = sizeof(done)};
+        struct dyt_schedule_figures done = {.struct_size = sizeof(done)};
 
         assert_ok(dyt_schedule_build(plan, &how, &schedule));
         assert_ok(dyt_schedule_totals(schedule, &done));
@@ -271,7 +271,7 @@ static void views_make_layouts(void **state)
     struct dyt_piece piece[2];
     struct dyt_view view[2];
     struct dyt_shard s = {.struct_size = sizeof(s)};
-    struct dyt_plan_totals totals = {.struct_size = sizeof(totals)};
+    struct dyt_plan_figures totals = {.struct_size = sizeof(totals)};
     dyt_layout *layout = NULL, *again = NULL;
     dyt_plan *plan = NULL;
     dyt_model *model = NULL;

@@ -25,8 +25,8 @@ static const struct dyt_config_pair config[] = {
 
 static int plan_of(const dyt_layout *from, const dyt_layout *to)
 {
-    struct dyt_plan_totals totals = {sizeof(totals), 0, 0, 0, 0, 0, 0, 0};
-    struct dyt_schedule_totals done = {sizeof(done), 0, 0, 0};
+    struct dyt_plan_figures totals = {sizeof(totals), 0, 0, 0, 0, 0, 0, 0};
+    struct dyt_schedule_figures done = {sizeof(done), 0, 0, 0};
     struct dyt_plan_params cut = {4, 0, NULL};
     uint64_t bytes[16];
     dyt_schedule *schedule = NULL;

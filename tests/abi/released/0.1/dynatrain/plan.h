@@ -35,7 +35,7 @@ DYT_API enum dyt_status dyt_plan_build(const dyt_layout *from,
                                        dyt_plan **out_plan);
 DYT_API void dyt_plan_destroy(dyt_plan *plan);
 
-struct dyt_plan_totals {
+struct dyt_plan_figures {
     uint32_t struct_size;
     uint32_t binds;         /* reserved */
     uint64_t kept_bytes;    /* stay on their rank */
@@ -47,7 +47,7 @@ struct dyt_plan_totals {
     uint64_t fingerprint;
 };
 DYT_API enum dyt_status dyt_plan_totals(const dyt_plan *plan,
-                                        struct dyt_plan_totals *out);
+                                        struct dyt_plan_figures *out);
 
 /** Bytes from rank to rank, row = source; [world_size * world_size], filled. */
 DYT_API enum dyt_status dyt_plan_traffic(const dyt_plan *plan,
