@@ -130,7 +130,7 @@ static enum dyt_status check_fd(const struct dyti_process_fd *of, int fd,
     if (info.st_size < 0 || (uint64_t)info.st_size < hi) {
         return DYTI_FAIL(DYT_ERR_IO,
                          "descriptor %" PRId32 " of process %" PRIu32
-                         " has %lld bytes, %llu are needed",
+                         " has %lld, %llu bytes are needed",
                          of->fd, of->pid, (long long)info.st_size,
                          (unsigned long long)hi);
     }

@@ -80,6 +80,7 @@ static void any_case(uint64_t trial, enum dyt_ranks_kind kind)
     c.members = c.sources + 1 + (uint32_t)lw_pick(&c, 2, 0, 3);
     c.source_memory = (enum lw_memory)(trial / 9 % 2);
     c.target_memory = LW_SHARED;
+    c.master = lw_pick(&c, 5, 0, 4) == 0;
     if (c.source_memory == LW_SHARED || c.commit == DYT_COMMIT_STAGED) {
         c.target_memory = (enum lw_memory)lw_pick(&c, 3, 0, 2);
     } else if (lw_pick(&c, 4, 0, 2) == 0) {

@@ -29,6 +29,7 @@ struct lw_case {
     enum lw_memory source_memory, target_memory;
     bool snapshot; /* sources that are private hand in snapshots */
     bool plain;    /* f32 on both sides */
+    bool master;   /* sources hold masters, which are read as param */
     uint64_t cap_bytes;
     struct dyti_model *model;
     int control;      /* memfd */
@@ -84,7 +85,7 @@ static inline struct dyti_model *lw_listed(uint64_t seed)
         desc[i] = (struct dyti_listed_desc){
             .name = name[i],
             .ndim = 1 + (uint32_t)(dyti_rng_u64(seed, i, 0, 0) % 4),
-            .kinds = 1u << DYTI_PARAM,
+            .kinds = 1u << DYTI_PARAM | 1u << DYTI_MASTER,
             .layer = -1,
             .expert = -1};
         (void)snprintf(name[i], sizeof(name[i]), "tensor.%zu", i);
@@ -211,7 +212,8 @@ static inline struct dyt_row *lw_add_row(struct lw_member *m, uint8_t dtype,
     struct dyt_row *row = &m->row[m->row_count];
 
     *row = (struct dyt_row){.struct_size = sizeof(*row),
-                            .kind = DYT_PARAM,
+                            .kind = m->is_source && m->c->master ? DYT_MASTER
+                                                                 : DYT_PARAM,
                             .dtype = dtype,
                             .flags = m->is_source ? DYT_ROW_READ_ONLY : 0,
                             .name = m->name[m->row_count],

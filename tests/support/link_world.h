@@ -262,6 +262,18 @@ static inline void lw_remap_pieces(struct lw_member *m,
     }
 }
 
+/* What receivers have, of every kind. */
+static inline uint8_t *lw_wishes(const struct lw_case *c)
+{
+    uint32_t tensors = c->model->tensor_count;
+    uint8_t *dtype = malloc((size_t)DYTI_KIND_COUNT * tensors + 1);
+
+    for (uint32_t i = 0; dtype != NULL && i < DYTI_KIND_COUNT * tensors; i++) {
+        dtype[i] = lw_dtype(c, false, i % tensors);
+    }
+    return dtype;
+}
+
 /* Rows, memory, and version `version` in it. */
 static inline enum dyt_status lw_member_init(struct lw_member *m,
                                              const struct lw_case *c,
@@ -296,7 +308,10 @@ static inline enum dyt_status lw_member_init(struct lw_member *m,
     }
     st = st != DYT_OK ? st : lw_describe(m);
     if (st == DYT_OK && m->is_source && c->snapshot) {
-        st = dyti_snapshot_open(c->model, &m->memory, NULL, 0, &m->snapshot);
+        uint8_t *dtype = lw_wishes(c);
+
+        st = dyti_snapshot_open(c->model, &m->memory, dtype, 0, &m->snapshot);
+        free(dtype);
     }
     return st;
 }
