@@ -18,9 +18,9 @@ _Static_assert(sizeof(struct dyt_plan_params) >= PARAMS_BYTES_0_1 &&
 /* The machine that `dynatrain plan` assumes where none is named. */
 static const struct dyti_cluster assumed = {
     .name = "assumed (200 GB/s inside a host, NIC 25 GB/s each way)",
-    .link = {{900e9, 0, 0, false},
-             {200e9, 8e-6, 6e-6, false},
-             {25e9, 12e-6, 8e-6, false}}};
+    .link = {{.bytes_per_s = 900e9},
+             {.bytes_per_s = 200e9, .latency_s = 8e-6, .message_s = 6e-6},
+             {.bytes_per_s = 25e9, .latency_s = 12e-6, .message_s = 8e-6}}};
 
 /* "8" or "8+8+4": the host of each rank. */
 static enum dyt_status read_hosts(const char *text, uint32_t *host,

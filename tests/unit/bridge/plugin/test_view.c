@@ -53,7 +53,7 @@ static void all_faults_are_listed_at_once(void **state)
 static void more_than_ten_are_counted(void **state)
 {
     struct case_view v = {0};
-    char name[14][8];
+    char name[14][16];
 
     (void)state;
     for (int i = 0; i < 14; i++) {
