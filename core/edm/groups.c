@@ -3,6 +3,7 @@
 
 #include "base/array.h"
 #include "base/checked.h"
+#include "layout/dialect.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -27,19 +28,40 @@ int64_t dyti_group_member(const struct dyti_group_entry *entry, uint32_t rank)
     return -1;
 }
 
-/* Coordinates in a layout; in a group some are free. */
+/* Coordinates in a layout; in a group some are free.  dp counts all replicas:
+ * those of context parallelism too, and of a list each member. */
 struct place {
     uint32_t tp, pp, dp;
 };
 
-static uint32_t free_count(const struct dyti_layout_desc *desc,
+static uint32_t replica_count(const struct dyti_layout *layout)
+{
+    return layout->desc.dialect == DYTI_DIALECT_LIST
+               ? layout->member_count
+               : layout->desc.dp * layout->desc.cp;
+}
+
+static uint32_t rank_at(const struct dyti_layout *layout, struct place at)
+{
+    uint32_t cp = layout->desc.cp;
+
+    return layout->desc
+        .ranks[layout->desc.dialect == DYTI_DIALECT_LIST
+                   ? at.dp
+                   : dyti_layout_member(layout, at.tp, at.dp % cp, at.dp / cp,
+                                        at.pp)];
+}
+
+static uint32_t free_count(const struct dyti_layout *layout,
                            enum dyti_dimension dimension)
 {
+    const struct dyti_layout_desc *desc = &layout->desc;
+
     switch (dimension) {
     case DYTI_DIM_TP:
         return desc->tp;
     case DYTI_DIM_DP:
-        return desc->dp;
+        return replica_count(layout);
     case DYTI_DIM_PP:
         return desc->pp;
     case DYTI_DIM_MODEL:
@@ -47,15 +69,17 @@ static uint32_t free_count(const struct dyti_layout_desc *desc,
     case DYTI_DIM_EMBED:
         return desc->pp > 1 ? 2 : 1;
     default:
-        return desc->tp * desc->pp * desc->dp;
+        return layout->member_count;
     }
 }
 
 /* Member i of the group that `at` belongs to. */
-static struct place member_place(const struct dyti_layout_desc *desc,
+static struct place member_place(const struct dyti_layout *layout,
                                  enum dyti_dimension dimension, struct place at,
                                  uint32_t i)
 {
+    const struct dyti_layout_desc *desc = &layout->desc;
+
     switch (dimension) {
     case DYTI_DIM_TP:
         at.tp = i;
@@ -70,8 +94,8 @@ static struct place member_place(const struct dyti_layout_desc *desc,
         at.pp = i == 0 ? 0 : desc->pp - 1;
         break;
     case DYTI_DIM_ALL:
-        at.dp = i / desc->tp % desc->dp;
-        at.pp = i / desc->tp / desc->dp;
+        at.dp = i / desc->tp % replica_count(layout);
+        at.pp = i / desc->tp / replica_count(layout);
         at.tp = i % desc->tp;
         break;
     default: /* MODEL */
@@ -83,10 +107,10 @@ static struct place member_place(const struct dyti_layout_desc *desc,
 }
 
 /* The first of its group makes it: all free coordinates are 0. */
-static bool is_first(const struct dyti_layout_desc *desc,
+static bool is_first(const struct dyti_layout *layout,
                      enum dyti_dimension dimension, struct place at)
 {
-    struct place first = member_place(desc, dimension, at, 0);
+    struct place first = member_place(layout, dimension, at, 0);
 
     if (dimension == DYTI_DIM_EMBED && at.pp != 0) {
         return false;
@@ -137,7 +161,7 @@ static enum dyt_status add_group(struct dyti_group_table *table,
                                  uint32_t rank,
                                  const struct dyti_group_ops *ops)
 {
-    uint32_t size = free_count(&layout->desc, dimension);
+    uint32_t size = free_count(layout, dimension);
     uint32_t *member = calloc(size, sizeof(*member));
     size_t index = 0;
     enum dyt_status st;
@@ -146,9 +170,7 @@ static enum dyt_status add_group(struct dyti_group_table *table,
         return DYTI_FAIL(DYT_ERR_NOMEM, "a group of %u", size);
     }
     for (uint32_t i = 0; i < size; i++) {
-        struct place p = member_place(&layout->desc, dimension, at, i);
-
-        member[i] = dyti_layout_rank(layout, p.tp, p.pp, p.dp);
+        member[i] = rank_at(layout, member_place(layout, dimension, at, i));
     }
     st = add_list(table, member, size, ops, dyti_slot_name(slot),
                   dimension_name[dimension], &index);
@@ -163,15 +185,14 @@ static enum dyt_status add_layout(struct dyti_group_table *table,
                                   enum dyti_arena_slot slot, uint32_t rank,
                                   const struct dyti_group_ops *ops)
 {
-    const struct dyti_layout_desc *desc = &layout->desc;
     enum dyt_status st = DYT_OK;
 
     for (int d = 0; d < DYTI_DIM_COUNT; d++) {
         for (uint32_t m = 0; m < layout->member_count && st == DYT_OK; m++) {
             struct place at =
-                member_place(desc, DYTI_DIM_ALL, (struct place){0}, m);
+                member_place(layout, DYTI_DIM_ALL, (struct place){0}, m);
 
-            if (is_first(desc, (enum dyti_dimension)d, at)) {
+            if (is_first(layout, (enum dyti_dimension)d, at)) {
                 st = add_group(table, layout, slot, (enum dyti_dimension)d, at,
                                rank, ops);
             }

@@ -28,7 +28,7 @@
  * coordinate that is free. */
 enum dyti_dimension {
     DYTI_DIM_TP,    /* same pp, dp */
-    DYTI_DIM_DP,    /* same tp, pp */
+    DYTI_DIM_DP,    /* same tp, pp; replicas of context parallelism too */
     DYTI_DIM_PP,    /* same tp, dp */
     DYTI_DIM_MODEL, /* same dp: one replica, members in layout order */
     DYTI_DIM_EMBED, /* same tp, dp: first and last pipeline stage */

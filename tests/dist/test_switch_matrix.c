@@ -289,19 +289,53 @@ static const char *check(const int64_t *value)
 /* ---- tests -----------------------------------------------------------------
  */
 
+/* Nothing of the matrix is left out. */
+struct seen {
+    bool by[DYTI_MODE_COUNT][MX_MOVER_COUNT];
+    bool dialects[DYTI_DIALECT_COUNT][DYTI_DIALECT_COUNT];
+    int64_t kinds;
+};
+
+static void check_seen(const struct seen *seen, bool all_pairs)
+{
+    for (int i = 0; i < DYTI_MODE_COUNT * MX_MOVER_COUNT; i++) {
+        assert_true(seen->by[i / MX_MOVER_COUNT][i % MX_MOVER_COUNT]);
+    }
+    for (int a = 0; a < DYTI_DIALECT_COUNT; a++) {
+        uint32_t from = 0, to = 0;
+
+        for (int b = 0; b < DYTI_DIALECT_COUNT; b++) {
+            from += seen->dialects[a][b];
+            to += seen->dialects[b][a];
+        }
+        assert_in_range(from, all_pairs ? DYTI_DIALECT_COUNT : 1,
+                        DYTI_DIALECT_COUNT);
+        assert_in_range(to, 1, DYTI_DIALECT_COUNT);
+    }
+    assert_int_equal((1 << DYTI_KIND_COUNT) - 1, seen->kinds | 1);
+}
+
 static void any_switch_leaves_what_ids_leave(void **state)
 {
     uint64_t rounds = dyt_test_rounds(200, 2000);
+    struct seen seen = {.kinds = 0};
 
     (void)state;
     for (uint64_t trial = 0; trial < rounds; trial++) {
         int64_t value[MX_VALUES];
 
         mx_draw(trial, value);
+        seen.by[value[MX_MODE]][value[MX_MOVER]] = true;
+        seen.dialects[value[MX_FROM + MX_DIALECT]][value[MX_TO + MX_DIALECT]] =
+            true;
+        seen.kinds |= value[MX_KINDS];
         dyt_shrink_hold(check, mx_name, mx_least, value, MX_VALUES);
     }
     print_message("%" PRIu64 " switches, %u refused with a cap that works\n",
                   rounds, refusals);
+    if (rounds >= 200) { /* under a sanitizer there are fewer */
+        check_seen(&seen, rounds >= 2000);
+    }
 }
 
 static const char *check_faulty(const int64_t *value)

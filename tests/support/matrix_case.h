@@ -330,6 +330,13 @@ static inline void mx_scatter(const struct mx_case *c, struct dyti_view *view,
         }
         s->offset = at;
         at += (uint64_t)stride;
+        for (uint32_t d = 0; d < s->box.ndim; d++) {
+            if (mx_pick(c->value, salt + 7 * i + 50 + d, 8) == 0) {
+                s->offset += (uint64_t)((s->box.hi[d] - s->box.lo[d] - 1) *
+                                        s->stride[d]);
+                s->stride[d] = -s->stride[d];
+            }
+        }
     }
     view->region_bytes[kind] = last > first ? at : view->region_bytes[kind];
 }
