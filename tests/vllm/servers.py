@@ -96,13 +96,17 @@ class Server:
             return json.loads(reply.read())
 
     def answers(self, prompts=PROMPTS, tokens=16):
-        """Token ids and log-probabilities of greedy generation."""
-        reply = self.post("/v1/completions", model="m", prompt=prompts,
-                          max_tokens=tokens, temperature=0, logprobs=1,
-                          ignore_eos=True, return_token_ids=True)
-        choices = sorted(reply["choices"], key=lambda c: c["index"])
-        return [(c["token_ids"], c["logprobs"]["token_logprobs"])
-                for c in choices]
+        """Token ids and log-probabilities of greedy generation, one prompt
+        after the other: sums depend on what else is in the batch."""
+        found = []
+        for prompt in prompts:
+            choice = self.post(
+                "/v1/completions", model="m", prompt=prompt, max_tokens=tokens,
+                temperature=0, logprobs=1, ignore_eos=True,
+                return_token_ids=True)["choices"][0]
+            found.append((choice["token_ids"],
+                          choice["logprobs"]["token_logprobs"]))
+        return found
 
     def stop(self, how=signal.SIGTERM):
         if self.process.poll() is None:
