@@ -186,7 +186,7 @@ def bytes_crossed(config, tp):
 
 def record(case, ours, opponent, theirs, unit, goal, less=True):
     ratio = None
-    if theirs:
+    if theirs and ours:
         ratio = theirs / ours if less else ours / theirs
     return {"bench": "plugin", "case": case, "ours": ours,
             "opponent": opponent, "theirs": theirs, "ratio": ratio,
@@ -261,7 +261,7 @@ def shown(row):
     if row["ours"] is None:
         return f"{row['case']}: not measured"
     text = f"{row['case']}: {row['ours']:.4g} {row['unit']}"
-    if row["theirs"]:
+    if row["theirs"] and row["ratio"]:
         text += (f", {row['opponent']} {row['theirs']:.4g} {row['unit']}, "
                  f"ratio {row['ratio']:.2f}")
     if row["goal"] and row["ratio"]:

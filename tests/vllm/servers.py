@@ -179,6 +179,7 @@ class Trainer:
         context = mp.get_context("spawn")
         self.size = size
         self.replies = context.Queue()
+        self.said = []
         self.commands = [context.Queue() for _ in range(size)]
         store = str(pathlib.Path(folder) / f"store-{os.urandom(4).hex()}")
         self.ranks = [context.Process(target=trainer_rank, args=(
@@ -189,10 +190,14 @@ class Trainer:
         self.expect("ready")
 
     def expect(self, word, seconds=300):
-        for _ in range(self.size):
+        """Every rank has said so; what others said already is kept."""
+        while self.said.count(word) < self.size:
             rank, said = self.replies.get(timeout=seconds)
-            if said != word:
+            if said not in ("ready", "offered", "done"):
                 raise RuntimeError(f"trainer rank {rank}: {said}")
+            self.said.append(said)
+        for _ in range(self.size):
+            self.said.remove(word)
 
     def offer(self, version, name):
         for queue in self.commands:
