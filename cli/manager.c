@@ -438,6 +438,7 @@ static enum dyt_status run(struct dyti_manager *m, bool resume)
         dyti_signals_under_way(&m->signals);
     }
     free(checkpoint);
+    st = st != DYT_OK ? st : dyti_manager_engine_start(m);
     m->seconds_start = (double)(dyti_now_ns() - m->start_ns) * 1e-9;
     st = st != DYT_OK ? st : loop(m);
     if (st == DYT_OK && m->job->checkpoint.export_hf) {
@@ -473,6 +474,7 @@ int dyti_manager_run(struct dyti_job *job, struct dyti_assembly *assembly,
     if (st != DYT_OK) {
         dyti_exit_fail("run", st);
     }
+    dyti_manager_engine_stop(&m);
     dyti_manager_stop(&m, st != DYT_OK);
     dyti_phase_take(&m.phase, DYTI_EVENT_ENDED, 0);
     ended = m.step > 0 || st == DYT_OK ? dyti_manager_say_end(&m, st) : DYT_OK;

@@ -6,6 +6,7 @@
  *   manager_wait.c     one answer from every rank, or the reason why not
  *   manager_switch.c   one switch
  *   manager_batch.c    prompts out, scored samples in
+ *   manager_engine.c   the same by somebody else's engine
  *   manager_eval.c     evaluation
  *   manager_save.c     the run's folder, checkpoints, resuming
  *   manager_report.c   what people see */
@@ -13,6 +14,7 @@
 #define DYTI_CLI_MANAGER_H
 
 #include "cli/assemble.h"
+#include "cli/engine.h"
 #include "cli/fault.h"
 #include "cli/signals.h"
 #include "control/control.h"
@@ -20,6 +22,7 @@
 #include "format/chat_template.h"
 #include "format/checkpoint.h"
 #include "format/data_jsonl.h"
+#include "format/file.h"
 #include "format/hf_config.h"
 #include "format/metrics.h"
 #include "ops/memory.h"
@@ -75,6 +78,12 @@ struct dyti_manager {
     struct dyti_signals signals;
     struct dyti_reward_watch watch; /* of signals.fd */
     uint32_t interrupts;            /* that the run has looked at */
+
+    /* Somebody else's generation; NULL: the ranks do it. */
+    struct dyti_engine *engine;
+    bool engine_serves;
+    uint64_t engine_version;               /* that it serves */
+    char session_address[DYTI_PATH_BYTES]; /* "": no session */
 
     /* The loop. */
     struct dyti_phase phase;
@@ -172,6 +181,20 @@ enum dyt_status dyti_manager_generate(struct dyti_manager *m,
 /* The batch of the next step. */
 enum dyt_status dyti_manager_next_batch(struct dyti_manager *m,
                                         struct dyti_scored *out_scored);
+
+/* ---- manager_engine.c ----------------------------------------------------
+ * Only where m->engine is there; DYT_OK and nothing else in start otherwise. */
+enum dyt_status dyti_manager_engine_start(struct dyti_manager *m);
+void dyti_manager_engine_stop(struct dyti_manager *m);
+/* The version that the ranks offer, into the engine. */
+enum dyt_status dyti_manager_engine_update(struct dyti_manager *m);
+/* Samples as they come, with what a replica would say; taken over from
+ * `samples` by setting its count to 0. */
+typedef enum dyt_status (*dyti_samples_fn)(void *arg,
+                                           struct dyti_msg_samples *samples);
+enum dyt_status dyti_manager_engine_generate(
+    struct dyti_manager *m, const struct dyti_msg_generate *order,
+    dyti_samples_fn taken, void *arg);
 
 /* ---- manager_eval.c ------------------------------------------------------ */
 enum dyt_status dyti_manager_eval(struct dyti_manager *m);

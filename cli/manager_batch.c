@@ -215,12 +215,35 @@ static enum dyt_status make_room(struct collecting *c, uint32_t more)
     return st;
 }
 
-/* A replica's samples are judged while others still generate. */
-static enum dyt_status on_samples(void *arg, uint32_t rank,
-                                  const struct dyti_frame *frame)
+/* Some samples are judged while others are still generated. */
+static enum dyt_status take_samples(void *arg, struct dyti_msg_samples *s)
 {
     struct collecting *c = arg;
     struct dyti_scored *out = c->out;
+    enum dyt_status st = DYT_OK;
+
+    if (s->first_token_ns > out->first_token_ns) {
+        out->first_token_ns = s->first_token_ns;
+    }
+    if (s->sample_count > 0) {
+        out->sampled += s->sampled;
+        st = make_room(c, s->sample_count);
+        st = st != DYT_OK ? st
+                          : judge(c, s->sample, s->sample_count,
+                                  out->text + out->batch.sample_count);
+    }
+    if (st == DYT_OK && s->sample_count > 0) {
+        memcpy(out->batch.sample + out->batch.sample_count, s->sample,
+               s->sample_count * sizeof(*s->sample));
+        out->batch.sample_count += s->sample_count;
+        s->sample_count = 0; /* moved */
+    }
+    return st;
+}
+
+static enum dyt_status on_samples(void *arg, uint32_t rank,
+                                  const struct dyti_frame *frame)
+{
     struct dyti_msg_samples s;
     enum dyt_status st = dyti_wire_samples_decode(frame->buffer.bytes,
                                                   frame->buffer.size_bytes, &s);
@@ -229,22 +252,7 @@ static enum dyt_status on_samples(void *arg, uint32_t rank,
     if (st != DYT_OK) {
         return st;
     }
-    if (s.first_token_ns > out->first_token_ns) {
-        out->first_token_ns = s.first_token_ns;
-    }
-    if (s.sample_count > 0) {
-        out->sampled += s.sampled;
-        st = make_room(c, s.sample_count);
-        st = st != DYT_OK ? st
-                          : judge(c, s.sample, s.sample_count,
-                                  out->text + out->batch.sample_count);
-    }
-    if (st == DYT_OK && s.sample_count > 0) {
-        memcpy(out->batch.sample + out->batch.sample_count, s.sample,
-               s.sample_count * sizeof(*s.sample));
-        out->batch.sample_count += s.sample_count;
-        s.sample_count = 0; /* moved */
-    }
+    st = take_samples(arg, &s);
     dyti_msg_samples_fini(&s);
     return st;
 }
@@ -300,6 +308,21 @@ static enum dyt_status order_samples(struct dyti_scored *s)
     return dyti_batch_order(&s->batch);
 }
 
+static enum dyt_status generate_by_ranks(struct dyti_manager *m,
+                                         const struct dyti_msg_generate *order,
+                                         struct collecting *c)
+{
+    double limit = dyti_job_phase(m->job, DYTI_PHASE_ROLLOUT)->deadline;
+    struct dyti_envelope e = dyti_manager_stamp(m, DYTI_MSG_GENERATE);
+    struct dyti_buffer buffer;
+    enum dyt_status st = dyti_manager_tell(
+        m, dyti_wire_generate_encode(&e, order, &buffer), &buffer);
+
+    return st != DYT_OK ? st
+                        : dyti_manager_collect(m, DYTI_MSG_SAMPLES, limit,
+                                               on_samples, c);
+}
+
 enum dyt_status dyti_manager_generate(struct dyti_manager *m,
                                       struct dyti_msg_generate *order,
                                       const struct dyti_data *data,
@@ -308,20 +331,14 @@ enum dyt_status dyti_manager_generate(struct dyti_manager *m,
 {
     struct dyti_scored scored = {0};
     struct collecting c = {m, order, data, score, &scored, 0, 0};
-    struct dyti_envelope e;
-    struct dyti_buffer buffer;
     int64_t start = dyti_now_ns();
-    double limit = dyti_job_phase(m->job, DYTI_PHASE_ROLLOUT)->deadline;
     enum dyt_status st = dyti_phase_take(&m->phase, DYTI_EVENT_GENERATE, 0);
 
     if (st == DYT_OK) {
-        e = dyti_manager_stamp(m, DYTI_MSG_GENERATE);
-        st = dyti_manager_tell(m, dyti_wire_generate_encode(&e, order, &buffer),
-                               &buffer);
+        st = m->engine != NULL
+                 ? dyti_manager_engine_generate(m, order, take_samples, &c)
+                 : generate_by_ranks(m, order, &c);
     }
-    st = st != DYT_OK
-             ? st
-             : dyti_manager_collect(m, DYTI_MSG_SAMPLES, limit, on_samples, &c);
     st = st != DYT_OK ? st : check_complete(order, &scored);
     if (st == DYT_OK) {
         scored.batch.prompt = order->prompt;

@@ -172,6 +172,9 @@ enum dyt_status dyti_manager_switch(struct dyti_manager *m,
     m->last_switch = (struct dyti_switch_record){0};
     messages = count_messages(m);
     st = run(m, target, start);
+    if (st == DYT_OK && target == DYTI_TARGET_ROLLOUT && m->engine != NULL) {
+        st = dyti_manager_engine_update(m);
+    }
     m->last_switch.messages = count_messages(m) - messages;
     if (st != DYT_OK) {
         bool done = committed(m);

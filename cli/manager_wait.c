@@ -139,14 +139,15 @@ static enum dyt_status on_error(struct dyti_manager *m,
     return dyti_error_adopt(st, text);
 }
 
-/* Descriptors of one wait: a pidfd per rank, then that of signals. */
+/* Descriptors of one wait: a pidfd per rank, that of signals, the engine's. */
 static size_t descriptors(const struct dyti_manager *m, int *fd)
 {
     for (uint32_t r = 0; r < m->job->ranks; r++) {
         fd[r] = m->worker[r].pid != 0 ? m->worker[r].pidfd : -1;
     }
     fd[m->job->ranks] = m->signals.fd;
-    return m->job->ranks + 1u;
+    fd[m->job->ranks + 1u] = m->engine == NULL ? -1 : dyti_engine_fd(m->engine);
+    return m->job->ranks + 2u;
 }
 
 /* What a dying rank last said explains more than that it is dead. */
@@ -178,7 +179,7 @@ static enum dyt_status last_words(struct dyti_manager *m, uint32_t rank)
 static enum dyt_status next_event(struct dyti_manager *m, int64_t ms,
                                   struct dyti_frame *out_frame)
 {
-    int fd[DYTI_RANKS_MAX + 1];
+    int fd[DYTI_RANKS_MAX + 2];
     size_t count = descriptors(m, fd), index = 0;
     enum dyti_control_event event;
     enum dyt_status st;
@@ -189,6 +190,9 @@ static enum dyt_status next_event(struct dyti_manager *m, int64_t ms,
         return st;
     }
     if (event == DYTI_EVENT_FD) {
+        if (index > m->job->ranks) {
+            return DYT_OK; /* whoever waits for the engine asks it */
+        }
         return index < m->job->ranks ? last_words(m, (uint32_t)index)
                                      : dyti_manager_on_signal(m);
     }

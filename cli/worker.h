@@ -1,7 +1,8 @@
 /* A worker process: one rank, which is trainer and rollout in turn.
  *   worker.c         start, the message loop, the end
  *   worker_load.c    memory, weights, roles
- *   worker_phases.c  what each message does */
+ *   worker_phases.c  what each message does
+ *   offer.c          the rollout layout offered to an engine elsewhere */
 #ifndef DYTI_CLI_WORKER_H
 #define DYTI_CLI_WORKER_H
 
@@ -12,6 +13,8 @@
 #include "exec/switch.h"
 #include "format/hf_config.h"
 #include "wire/wire.h"
+
+#include <dynatrain/session.h>
 
 /* What the manager gives on the command line. */
 struct dyti_worker_args {
@@ -40,6 +43,11 @@ struct dyti_worker {
     struct dyti_rollout *rollout;    /* NULL: not a member */
     struct dyti_trainer *trainer;    /* NULL: not a member */
     struct dyti_switch *to_rollout, *to_train;
+    /* Where somebody else's engine generates: cli/offer.h. */
+    struct dyt_session *session;
+    struct dyt_ticket *ticket; /* of the version that is being read */
+    uint64_t offered;          /* the last version, if has_offered */
+    bool has_offered;
     double load_seconds;
     double copy_rate;     /* bytes per second */
     uint32_t done, total; /* progress of what runs */

@@ -1,6 +1,7 @@
 /* What a worker builds before it says "ready": memory, weights, roles. */
 #include "cli/backends.h"
 #include "cli/exit.h"
+#include "cli/offer.h"
 #include "cli/worker.h"
 
 #include "base/env.h"
@@ -210,7 +211,8 @@ static enum dyt_status make_rollout(struct dyti_worker *w,
     uint64_t work_bytes;
     void *work;
 
-    if (!dyti_assembly_member(&w->assembly, slot, w->args.rank)) {
+    if (!dyti_assembly_member(&w->assembly, slot, w->args.rank) ||
+        phase->engine != DYTI_ENGINE_BUILTIN) {
         return DYT_OK;
     }
     if (phase->sampling.stop_count > 0) {
@@ -318,6 +320,7 @@ enum dyt_status dyti_worker_build(struct dyti_worker *w,
     }
     dyti_worker_beat(w, 0, 0);
     st = st != DYT_OK ? st : load_reference(w, assign->model_dir);
+    st = st != DYT_OK ? st : dyti_offer_open(w);
     st = st != DYT_OK ? st : dyti_faults_at(&w->faults, "loaded");
     st = st != DYT_OK ? st : measure_copy(w);
     w->load_seconds = (double)(dyti_now_ns() - start) * 1e-9;
@@ -326,6 +329,7 @@ enum dyt_status dyti_worker_build(struct dyti_worker *w,
 
 void dyti_worker_fini(struct dyti_worker *w)
 {
+    dyti_offer_close(w);
     dyti_rollout_destroy(w->rollout);
     dyti_trainer_destroy(w->trainer);
     dyti_world_close(w->world); /* prepared switches go with it */

@@ -1,5 +1,6 @@
 /* What each message of the manager makes a worker do. */
 #include "cli/backends.h"
+#include "cli/offer.h"
 #include "cli/worker.h"
 #include "edm/residency.h"
 
@@ -353,7 +354,13 @@ static enum dyt_status act_switch(struct dyti_worker *w,
     how.epoch = w->epoch = order.epoch;
     w->version = frame->envelope.version;
     dyti_faults_switch(&w->faults, order.target, &how);
-    st = run_switch(w, order.target, &how, &report);
+    if (order.target == DYTI_TARGET_TRAIN) {
+        st = dyti_offer_done(w);
+    }
+    st = st != DYT_OK ? st : run_switch(w, order.target, &how, &report);
+    if (st == DYT_OK && order.target == DYTI_TARGET_ROLLOUT) {
+        st = dyti_offer_version(w, report.version);
+    }
     if (st != DYT_OK) {
         return st;
     }

@@ -23,7 +23,7 @@
 /* Values of the enums are in the order of the words in the configuration. */
 enum dyti_job_dtype { DYTI_JOB_F32, DYTI_JOB_BF16 };
 enum dyti_phase_kind { DYTI_PHASE_ROLLOUT, DYTI_PHASE_TRAIN };
-enum dyti_job_engine { DYTI_ENGINE_BUILTIN };
+enum dyti_job_engine { DYTI_ENGINE_BUILTIN, DYTI_ENGINE_PLUGIN };
 enum dyti_keep { DYTI_KEEP_PARKED, DYTI_KEEP_MOVE };
 enum dyti_grad_keep { DYTI_GRAD_DROPPED };
 enum dyti_job_recompute { DYTI_JOB_RECOMPUTE_NONE, DYTI_JOB_RECOMPUTE_LAYER };
@@ -80,6 +80,12 @@ struct dyti_job_phase {
     double deadline; /* seconds until a silent rank counts as hung */
     struct dyti_job_layout layout;
     /* rollout */
+    struct {
+        char *path;     /* of a shared object (dynatrain/engine.h), resolved */
+        char **options; /* [options_count] "key=value", the engine's own */
+        uint32_t options_count;
+        char *address; /* of the session; "": a socket in the run's folder */
+    } plugin;
     struct dyti_sampling sampling;
     struct dyti_kv kv;
     enum dyti_keep residency_optimizer; /* master, exp_avg, exp_avg_sq */

@@ -89,6 +89,55 @@ static enum dyt_status check_order(const struct dyti_job_reader *reader)
     return DYT_OK;
 }
 
+/* A plugin is given token ids and versions, and has its own cache. */
+static enum dyt_status check_plugin(const struct dyti_job_reader *reader,
+                                    uint32_t index)
+{
+    const struct dyti_job_phase *phase = &reader->job.phase[index];
+    static const char *const row[] = {"plugin.path", "plugin.options",
+                                      "plugin.address"};
+
+    if (phase->kind == DYTI_PHASE_TRAIN &&
+        phase->engine != DYTI_ENGINE_BUILTIN) {
+        return dyti_reader_wrong(reader, PHASE, index, "engine",
+                                 "engine: the train phase is run by the ranks "
+                                 "of the job: write \"builtin\"");
+    }
+    if (phase->engine == DYTI_ENGINE_BUILTIN) {
+        for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+            if (!reader->resolved &&
+                dyti_reader_was_set(reader, PHASE, index, row[i])) {
+                return dyti_reader_wrong(
+                    reader, PHASE, index, row[i],
+                    "%s: has no effect with engine = \"builtin\": write "
+                    "engine = \"plugin\"",
+                    row[i]);
+            }
+        }
+        return DYT_OK;
+    }
+    if (phase->plugin.path[0] == '\0') {
+        return dyti_reader_wrong(
+            reader, PHASE, index, "engine",
+            "engine: \"plugin\" needs plugin.path, a shared object with a "
+            "generation engine");
+    }
+    if (reader->job.sw.mode == DYTI_MODE_DOUBLE) {
+        return dyti_reader_wrong(
+            reader, JOB, 0, "switch.mode",
+            "switch.mode: \"double\" is for ranks that serve while they are "
+            "given a version: with engine = \"plugin\" the engine decides how "
+            "it takes one");
+    }
+    if (phase->sampling.stop_count > 0) {
+        return dyti_reader_wrong(
+            reader, PHASE, index, "sampling.stop",
+            "sampling.stop: a plugin is given token ids and not text: use "
+            "sampling.stop_token_ids");
+    }
+    return DYT_OK;
+}
+
 static enum dyt_status check_rollout(struct dyti_job_reader *reader,
                                      uint32_t index)
 {
@@ -432,6 +481,7 @@ enum dyt_status dyti_reader_check(struct dyti_job_reader *reader)
             st = job->phase[i].kind == DYTI_PHASE_ROLLOUT
                      ? check_rollout(reader, i)
                      : check_train(reader, i);
+            st = st != DYT_OK ? st : check_plugin(reader, i);
         }
     }
     st = st == DYT_OK ? dyti_reader_idle(reader) : st;

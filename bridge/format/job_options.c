@@ -187,7 +187,8 @@ const struct dyti_option dyti_job_options[] = {
 
 const struct dyti_option dyti_phase_options[] = {
     PHASE("engine", CHOICE, engine, "\"builtin\"",
-          "what runs the phase", .choices = "builtin|!vllm"),
+          "what runs the phase: the ranks of the job, or a plugin that is given every version through a session",
+          .choices = "builtin|plugin"),
     PHASE("deadline", SECONDS, deadline, "600.0",
           "until a silent rank counts as hung", RANGE(0, INFINITY), .above_min = true),
 
@@ -233,6 +234,15 @@ const struct dyti_option dyti_phase_options[] = {
     PHASE("sampling.stop_token_ids", U32S, sampling.stop_token_id, "[]",
           "ids that end a completion, beside the model's EOS", RANGE(0, INT32_MAX),
           COUNT(dyti_job_phase, sampling.stop_token_id_count), .kinds = ROLLOUT),
+
+    PHASE("plugin.path", PATH, plugin.path, "\"\"",
+          "shared object with a generation engine (dynatrain/engine.h)", .kinds = ROLLOUT),
+    PHASE("plugin.options", TEXTS, plugin.options, "[]",
+          "what the engine is told, as \"key=value\"", COUNT(dyti_job_phase, plugin.options_count),
+          .kinds = ROLLOUT),
+    PHASE("plugin.address", TEXT, plugin.address, "\"\"",
+          "where the session listens, unix:PATH or tcp:HOST:PORT; empty: a socket in the run's folder",
+          .kinds = ROLLOUT),
 
     PHASE("kv.memory", SIZE, kv.memory_bytes, "\"64MiB\"",
           "of one rank, for keys and values of its layers", RANGE(1, 0x1p62), .kinds = ROLLOUT),
