@@ -176,7 +176,9 @@ static enum dyt_status measure_work(struct dyti_assembly *a, uint32_t rank)
 {
     enum dyt_status st = DYT_OK;
 
-    if (dyti_assembly_member(a, DYTI_ARENA_ROLLOUT, rank)) {
+    if (dyti_assembly_member(a, DYTI_ARENA_ROLLOUT, rank) &&
+        dyti_job_phase_of(a->job, DYTI_PHASE_ROLLOUT)->engine ==
+            DYTI_ENGINE_BUILTIN) {
         struct dyti_rollout_params p = dyti_assembly_rollout(a, rank);
 
         st = dyti_rollout_workspace_bytes(&p, &a->rollout_work[rank]);

@@ -1,6 +1,7 @@
 #include "cli/offer.h"
 
 #include "cli/backends.h"
+#include "format/file.h"
 
 #include <stdio.h>
 #include <stdlib.h>

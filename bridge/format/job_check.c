@@ -481,8 +481,8 @@ enum dyt_status dyti_reader_check(struct dyti_job_reader *reader)
             st = job->phase[i].kind == DYTI_PHASE_ROLLOUT
                      ? check_rollout(reader, i)
                      : check_train(reader, i);
-            st = st != DYT_OK ? st : check_plugin(reader, i);
         }
+        st = st != DYT_OK ? st : check_plugin(reader, i);
     }
     st = st == DYT_OK ? dyti_reader_idle(reader) : st;
     return st == DYT_OK ? check_rewards(reader) : st;
