@@ -3,6 +3,7 @@
 #include "base/log.h"
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
