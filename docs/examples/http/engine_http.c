@@ -135,7 +135,8 @@ static enum dyt_status add_server(struct engine *e, const char *key,
     size_t bytes = strlen(url);
 
     if (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0) {
-        return engine_fail(DYT_ERR_CONFIG, "url=%.200s: write http://HOST:PORT",
+        return engine_fail(DYT_ERR_CONFIG,
+                           "option %s: \"%.200s\": write http://HOST:PORT", key,
                            url);
     }
     if (e->server_count == SERVERS_MOST || bytes >= URL_BYTES) {
