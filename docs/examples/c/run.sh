@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Two trainer ranks and a receiver, three versions.  Argument: the folder with
+# the two programs (default: build/rel/examples).
+set -eu
+bin=${1:-build/rel/examples}
+room=$(mktemp -d)
+trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$room"' EXIT
+chmod 700 "$room"
+"$bin/trainer" "unix:$room/session.sock" 0 3 &
+"$bin/trainer" "unix:$room/session.sock" 1 3 &
+"$bin/receiver" "unix:$room/session.sock" 3
+wait
