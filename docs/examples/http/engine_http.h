@@ -9,6 +9,7 @@
 
 #define SERVERS_MOST 64u
 #define URL_BYTES    512u
+#define WHY_BYTES    1024u
 
 struct server {
     char url[URL_BYTES];

@@ -39,7 +39,7 @@ enum dyt_status versions_pause(void *self, uint32_t in_flight)
         return engine_fail(DYT_ERR_INVALID, "in_flight %u", in_flight);
     }
     for (uint32_t i = 0; i < e->server_count; i++) {
-        char why[512];
+        char why[WHY_BYTES];
 
         if (!tell(e, &e->server[i], vllm ? path[in_flight] : sglang, "{}", why,
                   sizeof(why))) {
@@ -81,7 +81,7 @@ enum dyt_status versions_update(void *self, uint64_t version,
 {
     struct engine *e = self;
     uint32_t have = 0;
-    char why[512] = "";
+    char why[WHY_BYTES] = "";
 
     for (uint32_t i = 0; i < e->server_count; i++) {
         struct server *s = &e->server[i];
@@ -114,7 +114,7 @@ enum dyt_status versions_resume(void *self)
         strcmp(e->kind->name, "vllm") == 0 ? "/resume" : "/continue_generation";
 
     for (uint32_t i = 0; i < e->server_count; i++) {
-        char why[512];
+        char why[WHY_BYTES];
 
         if (!e->server[i].dead &&
             !tell(e, &e->server[i], path, "{}", why, sizeof(why))) {
@@ -134,7 +134,7 @@ enum dyt_status versions_init(struct engine *e, uint32_t i,
                              p->job_address, "job", p->job, "replica", (int)i,
                              "deadline", (double)p->timeout_ns * 1e-9);
     char *text = body == NULL ? NULL : json_dumps(body, JSON_COMPACT);
-    char why[512] = "out of memory";
+    char why[WHY_BYTES] = "out of memory";
     bool ok = text != NULL && tell(e, &e->server[i],
                                    strcmp(e->kind->name, "vllm") == 0
                                        ? "/init_weight_transfer_engine"
