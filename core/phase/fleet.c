@@ -1,0 +1,726 @@
+/* Who is there: joins, the way to a published group, deaths. */
+#include "phase/fleet.h"
+
+#include "base/array.h"
+#include "phase/fleet_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum dyt_status dyti_fleet_init(struct dyti_fleet *fleet)
+{
+    enum dyt_status st;
+
+    memset(fleet, 0, sizeof(*fleet));
+    st = DYTI_GROW(fleet->group, fleet->group_cap, 1);
+    if (st != DYT_OK) {
+        return st;
+    }
+    fleet->group_count = 1;
+    fleet->group[0] = (struct dyti_fleet_group){.role = DYTI_FLEET_TRAINER,
+                                                .busy = NONE};
+    return DYT_OK;
+}
+
+void dyti_fleet_fini(struct dyti_fleet *fleet)
+{
+    for (size_t i = 0; i < fleet->group_count; i++) {
+        free(fleet->group[i].member);
+    }
+    for (size_t i = 0; i < fleet->link_count; i++) {
+        free(fleet->link[i].member);
+        free(fleet->link[i].answered);
+    }
+    free(fleet->member);
+    free(fleet->group);
+    free(fleet->link);
+    free(fleet->action);
+    memset(fleet, 0, sizeof(*fleet));
+}
+
+struct dyti_fleet_action *dyti_fleet_act(struct dyti_fleet *fleet,
+                                         enum dyti_fleet_action_kind kind)
+{
+    struct dyti_fleet_action *a;
+
+    if (DYTI_GROW(fleet->action, fleet->action_cap, fleet->action_count + 1) !=
+        DYT_OK) {
+        fleet->out_of_memory = true;
+        return NULL;
+    }
+    a = &fleet->action[fleet->action_count++];
+    *a = (struct dyti_fleet_action){.kind = kind,
+                                    .member = NONE,
+                                    .group = NONE,
+                                    .link = NONE,
+                                    .status = DYT_OK};
+    return a;
+}
+
+void dyti_fleet_answer(struct dyti_fleet *fleet,
+                       enum dyti_fleet_action_kind kind, uint32_t member,
+                       uint64_t version, enum dyt_status status,
+                       const char *text)
+{
+    struct dyti_fleet_action *a = dyti_fleet_act(fleet, kind);
+
+    if (a != NULL) {
+        a->member = member;
+        a->version = version;
+        a->status = status;
+        snprintf(a->text, sizeof(a->text), "%s",
+                 text != NULL && status != DYT_OK ? text : "");
+    }
+}
+
+/* ---- join ---------------------------------------------------------------- */
+
+static enum dyt_status check_degrees(const struct dyti_fleet_place *p)
+{
+    uint64_t cells = (uint64_t)p->tp_size * p->pp_size * p->dp_size;
+
+    if (p->size == 0 || p->size > DYTI_FLEET_MAX_SIZE || p->rank >= p->size) {
+        return DYTI_FAIL(DYT_ERR_CONFIG,
+                         "rank %u of %u: ranks count from 0 and are fewer than "
+                         "the size, which is at most %u",
+                         p->rank, p->size, DYTI_FLEET_MAX_SIZE);
+    }
+    if (p->tp_rank >= p->tp_size || p->pp_rank >= p->pp_size ||
+        p->dp_rank >= p->dp_size || p->ep_rank >= p->ep_size) {
+        return DYTI_FAIL(DYT_ERR_CONFIG,
+                         "rank %u has tp %u of %u, pp %u of %u, dp %u of %u, "
+                         "ep %u of %u: each must be below its size",
+                         p->rank, p->tp_rank, p->tp_size, p->pp_rank,
+                         p->pp_size, p->dp_rank, p->dp_size, p->ep_rank,
+                         p->ep_size);
+    }
+    if (cells != 1 && cells != p->size) {
+        return DYTI_FAIL(DYT_ERR_CONFIG,
+                         "tp %u x pp %u x dp %u makes %llu ranks, but the size "
+                         "is %u: give each rank its own coordinates",
+                         p->tp_size, p->pp_size, p->dp_size,
+                         (unsigned long long)cells, p->size);
+    }
+    return DYT_OK;
+}
+
+static bool same_coordinates(const struct dyti_fleet_place *a,
+                             const struct dyti_fleet_place *b)
+{
+    return (uint64_t)a->tp_size * a->pp_size * a->dp_size != 1 &&
+           a->tp_rank == b->tp_rank && a->pp_rank == b->pp_rank &&
+           a->dp_rank == b->dp_rank;
+}
+
+/* Against one who is there already. */
+static enum dyt_status check_beside(const struct dyti_fleet *fleet,
+                                    const struct dyti_fleet_place *p,
+                                    uint32_t other)
+{
+    const struct dyti_fleet_place *q = &fleet->member[other].place;
+    char who[256];
+
+    dyti_fleet_member_text(fleet, other, who, sizeof(who));
+    if (p->size != q->size || p->tp_size != q->tp_size ||
+        p->pp_size != q->pp_size || p->dp_size != q->dp_size ||
+        p->ep_size != q->ep_size) {
+        return DYTI_FAIL(p->role == DYTI_FLEET_TRAINER ? DYT_ERR_BUSY
+                                                       : DYT_ERR_CONFIG,
+                         "rank %u (pid %u) has size %u, tp %u, pp %u, dp %u, "
+                         "ep %u, but %s is there with size %u, tp %u, pp %u, "
+                         "dp %u, ep %u: %s",
+                         p->rank, p->pid, p->size, p->tp_size, p->pp_size,
+                         p->dp_size, p->ep_size, who, q->size, q->tp_size,
+                         q->pp_size, q->dp_size, q->ep_size,
+                         p->role == DYTI_FLEET_TRAINER
+                             ? "a job has one trainer"
+                             : "give another replica number, or the same "
+                               "degrees");
+    }
+    if (p->rank == q->rank) {
+        return DYTI_FAIL(DYT_ERR_BUSY, "%s has this place%s", who,
+                         p->role == DYTI_FLEET_TRAINER
+                             ? ": a job has one trainer"
+                             : "; give each server a replica number of its "
+                               "own");
+    }
+    if (same_coordinates(p, q)) {
+        return DYTI_FAIL(DYT_ERR_CONFIG,
+                         "rank %u has tp %u, pp %u, dp %u, which is also that "
+                         "of %s: no two ranks may share coordinates",
+                         p->rank, p->tp_rank, p->pp_rank, p->dp_rank, who);
+    }
+    if (p->host != q->host && p->role == DYTI_FLEET_RECEIVER) {
+        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                         "rank %u is on %s and %s on another host: members of "
+                         "one replica must map each other's memory; run one "
+                         "replica per host",
+                         p->rank, p->host_name, who);
+    }
+    return DYT_OK;
+}
+
+static uint32_t find_group(const struct dyti_fleet *fleet,
+                           const struct dyti_fleet_place *p)
+{
+    if (p->role == DYTI_FLEET_TRAINER) {
+        return 0;
+    }
+    for (uint32_t i = 1; i < fleet->group_count; i++) {
+        const struct dyti_fleet_group *g = &fleet->group[i];
+
+        if (g->used && g->number == p->replica &&
+            strcmp(g->pool, p->pool) == 0) {
+            return i;
+        }
+    }
+    return NONE;
+}
+
+static bool is_deserted(const struct dyti_fleet_group *g)
+{
+    for (uint32_t r = 0; r < g->size; r++) {
+        if (g->member[r] != NONE) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A group for this place, new or deserted. */
+static enum dyt_status make_group(struct dyti_fleet *fleet,
+                                  const struct dyti_fleet_place *p,
+                                  uint32_t *out)
+{
+    uint32_t at = find_group(fleet, p);
+    uint32_t *member = malloc(p->size * sizeof(*member));
+    struct dyti_fleet_group *g;
+    enum dyt_status st = DYT_OK;
+
+    for (uint32_t i = 1; at == NONE && i < fleet->group_count; i++) {
+        at = fleet->group[i].used ? NONE : i;
+    }
+    if (at == NONE) {
+        at = (uint32_t)fleet->group_count;
+        st = DYTI_GROW(fleet->group, fleet->group_cap, fleet->group_count + 1);
+    }
+    if (member == NULL || st != DYT_OK) {
+        free(member);
+        return DYTI_FAIL(DYT_ERR_NOMEM, "a group of %u members", p->size);
+    }
+    if (at == fleet->group_count) {
+        fleet->group[fleet->group_count++] = (struct dyti_fleet_group){0};
+    }
+    for (uint32_t r = 0; r < p->size; r++) {
+        member[r] = NONE;
+    }
+    g = &fleet->group[at];
+    free(g->member);
+    *g = (struct dyti_fleet_group){.used = true,
+                                   .role = p->role,
+                                   .number = p->replica,
+                                   .size = p->size,
+                                   .member = member,
+                                   .host = p->host,
+                                   .state = DYTI_GROUP_JOINING,
+                                   .busy = NONE,
+                                   .why_status = g->why_status};
+    memcpy(g->pool, p->pool, sizeof(g->pool));
+    *out = at;
+    return DYT_OK;
+}
+
+static enum dyt_status free_member(struct dyti_fleet *fleet, uint32_t *out)
+{
+    enum dyt_status st;
+
+    for (uint32_t i = 0; i < fleet->member_count; i++) {
+        if (fleet->member[i].state == DYTI_MEMBER_FREE) {
+            *out = i;
+            return DYT_OK;
+        }
+    }
+    st = DYTI_GROW(fleet->member, fleet->member_cap, fleet->member_count + 1);
+    if (st == DYT_OK) {
+        *out = (uint32_t)fleet->member_count;
+        fleet->member[fleet->member_count++] =
+            (struct dyti_fleet_member){.group = NONE};
+    }
+    return st;
+}
+
+/* The first rank of a new trainer: what the replicas hold is of an old line. */
+static void new_line(struct dyti_fleet *fleet)
+{
+    fleet->last_version = 0;
+    fleet->offer = (struct dyti_fleet_offer){0};
+    for (size_t i = 1; i < fleet->group_count; i++) {
+        fleet->group[i].current = false;
+    }
+}
+
+enum dyt_status dyti_fleet_join(struct dyti_fleet *fleet,
+                                const struct dyti_fleet_place *p,
+                                int64_t now_ns, uint32_t *out_member)
+{
+    uint32_t at = find_group(fleet, p), id = NONE;
+    enum dyt_status st = check_degrees(p);
+    bool fresh = at == NONE || !fleet->group[at].used ||
+                 is_deserted(&fleet->group[at]);
+
+    for (uint32_t r = 0; st == DYT_OK && !fresh && r < fleet->group[at].size;
+         r++) {
+        uint32_t other = fleet->group[at].member[r];
+
+        st = other != NONE ? check_beside(fleet, p, other) : DYT_OK;
+    }
+    if (st == DYT_OK) {
+        st = free_member(fleet, &id);
+    }
+    if (st == DYT_OK && fresh) {
+        st = make_group(fleet, p, &at);
+    }
+    if (st != DYT_OK) {
+        return st;
+    }
+    if (fresh && at == 0) {
+        new_line(fleet);
+    }
+    fleet->member[id] = (struct dyti_fleet_member){.state = DYTI_MEMBER_JOINED,
+                                                   .place = *p,
+                                                   .group = at,
+                                                   .heard_ns = now_ns};
+    fleet->group[at].member[p->rank] = id;
+    dyti_fleet_move(&fleet->group[at], DYTI_GE_JOIN);
+    if (at == 0 && p->rank == 0 && !fleet->policy_given) {
+        fleet->policy = p->policy;
+        fleet->quorum = p->quorum;
+        fleet->max_version_skew = p->max_version_skew;
+    }
+    *out_member = id;
+    return DYT_OK;
+}
+
+/* ---- publish ------------------------------------------------------------- */
+
+static bool all_at_least(const struct dyti_fleet *fleet,
+                         const struct dyti_fleet_group *g,
+                         enum dyti_member_state state)
+{
+    for (uint32_t r = 0; r < g->size; r++) {
+        if (g->member[r] == NONE || fleet->member[g->member[r]].state < state) {
+            return false;
+        }
+    }
+    return g->used;
+}
+
+/* Nobody of the group is published: they may try again. */
+static void refuse_group(struct dyti_fleet *fleet, uint32_t group,
+                         enum dyt_status status, const char *text)
+{
+    struct dyti_fleet_group *g = &fleet->group[group];
+
+    dyti_fleet_blame(g, status, text);
+    for (uint32_t r = 0; r < g->size; r++) {
+        struct dyti_fleet_member *m =
+            g->member[r] != NONE ? &fleet->member[g->member[r]] : NULL;
+
+        if (m != NULL && m->publishing) {
+            m->publishing = false;
+            m->state = DYTI_MEMBER_JOINED;
+            dyti_fleet_answer(fleet, DYTI_ACT_PUBLISHED, g->member[r], 0,
+                              status, text);
+        }
+    }
+}
+
+/* Ask for the catalogue once all rows are in, for checks once all memory is. */
+static void pump_publish(struct dyti_fleet *fleet)
+{
+    if (!fleet->catalogue && !fleet->building &&
+        all_at_least(fleet, &fleet->group[0], DYTI_MEMBER_LISTED)) {
+        fleet->building = dyti_fleet_act(fleet, DYTI_ACT_CATALOGUE) != NULL;
+    }
+    for (uint32_t i = 0; fleet->catalogue && i < fleet->group_count; i++) {
+        struct dyti_fleet_group *g = &fleet->group[i];
+
+        if (g->used && g->state == DYTI_GROUP_JOINING && !g->checking &&
+            all_at_least(fleet, g, DYTI_MEMBER_FITTED)) {
+            struct dyti_fleet_action *a =
+                dyti_fleet_act(fleet, DYTI_ACT_CHECK);
+
+            g->checking = a != NULL;
+            if (a != NULL) {
+                a->group = i;
+            }
+        }
+    }
+}
+
+static void share(struct dyti_fleet *fleet, uint32_t member)
+{
+    struct dyti_fleet_action *a = dyti_fleet_act(fleet, DYTI_ACT_SHARE);
+
+    if (a != NULL) {
+        a->member = member;
+    }
+}
+
+static void take_built(struct dyti_fleet *fleet,
+                       const struct dyti_fleet_event *e)
+{
+    if (!fleet->building) {
+        return;
+    }
+    fleet->building = false;
+    if (e->status != DYT_OK) {
+        refuse_group(fleet, 0, e->status, e->text);
+        return;
+    }
+    fleet->catalogue = true;
+    for (uint32_t i = 0; i < fleet->member_count; i++) {
+        if (fleet->member[i].publishing) {
+            share(fleet, i);
+        }
+    }
+}
+
+static enum dyt_status take_publish(struct dyti_fleet *fleet,
+                                    const struct dyti_fleet_event *e)
+{
+    struct dyti_fleet_member *m = &fleet->member[e->member];
+
+    if (m->publishing || m->state == DYTI_MEMBER_READY) {
+        return DYTI_FAIL(DYT_ERR_STATE, "published already");
+    }
+    m->publishing = true;
+    if (fleet->catalogue) {
+        share(fleet, e->member);
+    }
+    return DYT_OK;
+}
+
+static void take_fitted(struct dyti_fleet *fleet,
+                        const struct dyti_fleet_event *e)
+{
+    struct dyti_fleet_member *m = &fleet->member[e->member];
+
+    if (!m->publishing || !fleet->catalogue) {
+        return;
+    }
+    if (e->status != DYT_OK) {
+        char who[256], text[DYTI_FLEET_TEXT_BYTES];
+        uint32_t group = m->group;
+
+        /* Its own answer is the full text, that of the others names it. */
+        dyti_fleet_member_text(fleet, e->member, who, sizeof(who));
+        snprintf(text, sizeof(text), "%s does not fit: %s", who,
+                 e->text != NULL ? e->text : "");
+        refuse_group(fleet, group, e->status, text);
+        return;
+    }
+    m->state = DYTI_MEMBER_FITTED;
+}
+
+static void take_checked(struct dyti_fleet *fleet,
+                         const struct dyti_fleet_event *e)
+{
+    struct dyti_fleet_group *g;
+
+    if (e->group >= fleet->group_count || !fleet->group[e->group].checking) {
+        return;
+    }
+    g = &fleet->group[e->group];
+    g->checking = false;
+    if (e->status != DYT_OK) {
+        refuse_group(fleet, e->group, e->status, e->text);
+        return;
+    }
+    if (!all_at_least(fleet, g, DYTI_MEMBER_FITTED) ||
+        !dyti_fleet_move(g, DYTI_GE_COMPLETE)) {
+        return;
+    }
+    g->shared = e->shared;
+    g->ready_at = fleet->offers;
+    for (uint32_t r = 0; r < g->size; r++) {
+        struct dyti_fleet_member *m = &fleet->member[g->member[r]];
+
+        m->state = DYTI_MEMBER_READY;
+        if (m->publishing) {
+            m->publishing = false;
+            dyti_fleet_answer(fleet, DYTI_ACT_PUBLISHED, g->member[r], 0,
+                              DYT_OK, NULL);
+        }
+    }
+}
+
+/* ---- release, restore ---------------------------------------------------- */
+
+static enum dyt_status take_release(struct dyti_fleet *fleet,
+                                    const struct dyti_fleet_event *e)
+{
+    struct dyti_fleet_member *m = &fleet->member[e->member];
+
+    if (m->releasing || m->restoring) {
+        return DYTI_FAIL(DYT_ERR_STATE, "a release or restore is running");
+    }
+    if (m->receiving) {
+        return DYTI_FAIL(DYT_ERR_STATE,
+                         "a receive is running: release after it");
+    }
+    m->releasing = e->kind == DYTI_FLEET_RELEASE;
+    m->restoring = e->kind == DYTI_FLEET_RESTORE;
+    return DYT_OK;
+}
+
+/* Where the others read it nobody gives it back. */
+static void pump_release(struct dyti_fleet *fleet)
+{
+    for (uint32_t i = 0; i < fleet->member_count; i++) {
+        struct dyti_fleet_member *m = &fleet->member[i];
+        struct dyti_fleet_group *g;
+        uint32_t released = 0;
+
+        if (m->state == DYTI_MEMBER_FREE || (!m->releasing && !m->restoring)) {
+            continue;
+        }
+        g = &fleet->group[m->group];
+        if (!dyti_group_is_idle(g)) {
+            continue;
+        }
+        m->released = m->releasing;
+        m->releasing = m->restoring = false;
+        for (uint32_t r = 0; r < g->size; r++) {
+            released += g->member[r] != NONE &&
+                        fleet->member[g->member[r]].released;
+        }
+        if (g->role == DYTI_FLEET_RECEIVER &&
+            (released > 0 ? dyti_fleet_move(g, DYTI_GE_RELEASE)
+                          : dyti_fleet_move(g, DYTI_GE_RESTORE))) {
+            g->current = false; /* what was there is not there any more */
+            g->version = 0;
+        }
+        dyti_fleet_answer(fleet, DYTI_ACT_RELEASED, i, 0, DYT_OK, NULL);
+    }
+}
+
+/* ---- the end of a member ------------------------------------------------- */
+
+static void answer_others(struct dyti_fleet *fleet, uint32_t group,
+                          enum dyt_status status, const char *text)
+{
+    refuse_group(fleet, group, status, text);
+    if (group == 0) {
+        dyti_fleet_offer_lost(fleet, status, text);
+    } else {
+        dyti_fleet_received(fleet, group, status, text);
+    }
+}
+
+/* Without replicas the next trainer may bring another model. */
+static bool anybody_fits(const struct dyti_fleet *fleet)
+{
+    for (uint32_t i = 0; i < fleet->member_count; i++) {
+        if (fleet->member[i].state != DYTI_MEMBER_FREE &&
+            (fleet->member[i].publishing ||
+             fleet->member[i].state >= DYTI_MEMBER_FITTED)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void take_gone(struct dyti_fleet *fleet,
+                      const struct dyti_fleet_event *e)
+{
+    struct dyti_fleet_member *m = &fleet->member[e->member];
+    struct dyti_fleet_group *g = &fleet->group[m->group];
+    uint32_t group = m->group;
+    bool died = e->status != DYT_OK;
+    char who[256], text[DYTI_FLEET_TEXT_BYTES];
+
+    dyti_fleet_member_text(fleet, e->member, who, sizeof(who));
+    snprintf(text, sizeof(text), "%s %s", who,
+             died ? (e->text != NULL ? e->text : "died") : "left the job");
+    dyti_fleet_links_lose(fleet, e->member, died ? e->status : DYT_ERR_PEER,
+                          text);
+    g->member[m->place.rank] = NONE;
+    *m = (struct dyti_fleet_member){.group = NONE};
+    g->checking = false;
+    g->current = false;
+    g->version = 0;
+    dyti_fleet_close_links(fleet, group);
+    answer_others(fleet, group, DYT_ERR_PEER, text);
+    /* The others must be told that it fits once more; they do not ask. */
+    for (uint32_t r = 0; r < g->size; r++) {
+        if (g->member[r] != NONE &&
+            fleet->member[g->member[r]].state == DYTI_MEMBER_READY) {
+            fleet->member[g->member[r]].state = DYTI_MEMBER_FITTED;
+        }
+    }
+    dyti_fleet_move(g, died ? DYTI_GE_LOSE : DYTI_GE_JOIN);
+    if (died) {
+        dyti_fleet_blame(g, DYT_ERR_PEER, text);
+    }
+    if (group == 0 && is_deserted(g)) {
+        fleet->building = false;
+        fleet->catalogue = fleet->catalogue && anybody_fits(fleet);
+    }
+    if (!died && group != 0 && is_deserted(g) && dyti_group_is_idle(g)) {
+        g->used = false;
+    }
+}
+
+/* A member that is silent while nothing keeps it busy, or that answers no
+ * order in time. */
+static void hang(struct dyti_fleet *fleet, uint32_t member, const char *how)
+{
+    struct dyti_fleet_event e = {.kind = DYTI_FLEET_GONE,
+                                 .member = member,
+                                 .status = DYT_ERR_PEER,
+                                 .text = how};
+
+    dyti_fleet_answer(fleet, DYTI_ACT_DROP, member, 0, DYT_ERR_TIMEOUT, how);
+    take_gone(fleet, &e);
+}
+
+static int64_t silence_deadline(const struct dyti_fleet *fleet,
+                                const struct dyti_fleet_member *m)
+{
+    if (m->state == DYTI_MEMBER_FREE ||
+        !dyti_group_is_idle(&fleet->group[m->group])) {
+        return INT64_MAX;
+    }
+    return m->heard_ns + m->place.timeout_ns;
+}
+
+static void take_tick(struct dyti_fleet *fleet, int64_t now_ns)
+{
+    for (uint32_t l = 0; l < fleet->link_count; l++) {
+        for (uint32_t i = 0; i < fleet->link[l].member_count; i++) {
+            struct dyti_fleet_link *k = &fleet->link[l];
+
+            if (k->awaited > 0 && now_ns >= k->deadline_ns &&
+                !k->answered[i]) {
+                hang(fleet, k->member[i], "did not answer in time: it hangs");
+            }
+        }
+    }
+    for (uint32_t i = 0; i < fleet->member_count; i++) {
+        if (now_ns >= silence_deadline(fleet, &fleet->member[i])) {
+            hang(fleet, i, "was silent until its deadline: it hangs");
+        }
+    }
+}
+
+int64_t dyti_fleet_next_ns(const struct dyti_fleet *fleet)
+{
+    int64_t next = INT64_MAX;
+
+    for (uint32_t l = 0; l < fleet->link_count; l++) {
+        const struct dyti_fleet_link *k = &fleet->link[l];
+
+        if (k->awaited > 0 && k->deadline_ns < next) {
+            next = k->deadline_ns;
+        }
+    }
+    for (uint32_t i = 0; i < fleet->member_count; i++) {
+        int64_t at = silence_deadline(fleet, &fleet->member[i]);
+
+        next = at < next ? at : next;
+    }
+    return next;
+}
+
+/* ---- events -------------------------------------------------------------- */
+
+static bool needs_member(enum dyti_fleet_event_kind kind)
+{
+    return kind != DYTI_FLEET_BUILT && kind != DYTI_FLEET_CHECKED &&
+           kind != DYTI_FLEET_TICK;
+}
+
+static enum dyt_status dispatch(struct dyti_fleet *fleet,
+                                const struct dyti_fleet_event *e,
+                                int64_t now_ns)
+{
+    struct dyti_fleet_member *m =
+        needs_member(e->kind) ? &fleet->member[e->member] : NULL;
+
+    switch (e->kind) {
+    case DYTI_FLEET_LISTED:
+        if (m->group == 0 && m->state == DYTI_MEMBER_JOINED) {
+            m->state = DYTI_MEMBER_LISTED;
+        }
+        return DYT_OK;
+    case DYTI_FLEET_BUILT:
+        take_built(fleet, e);
+        return DYT_OK;
+    case DYTI_FLEET_PUBLISH:
+        return take_publish(fleet, e);
+    case DYTI_FLEET_FITTED:
+        take_fitted(fleet, e);
+        return DYT_OK;
+    case DYTI_FLEET_CHECKED:
+        take_checked(fleet, e);
+        return DYT_OK;
+    case DYTI_FLEET_OFFER:
+        return dyti_fleet_take_offer(fleet, e);
+    case DYTI_FLEET_TAKEN:
+        dyti_fleet_take_taken(fleet, e);
+        return DYT_OK;
+    case DYTI_FLEET_CANCEL:
+        dyti_fleet_take_cancel(fleet, e);
+        return DYT_OK;
+    case DYTI_FLEET_RECEIVE:
+        return dyti_fleet_take_receive(fleet, e);
+    case DYTI_FLEET_WITHDRAW:
+        dyti_fleet_take_withdraw(fleet, e);
+        return DYT_OK;
+    case DYTI_FLEET_READY:
+        dyti_fleet_take_ready(fleet, e, now_ns);
+        return DYT_OK;
+    case DYTI_FLEET_RAN:
+        dyti_fleet_take_ran(fleet, e);
+        return DYT_OK;
+    case DYTI_FLEET_RELEASE:
+    case DYTI_FLEET_RESTORE:
+        return take_release(fleet, e);
+    case DYTI_FLEET_GONE:
+        take_gone(fleet, e);
+        return DYT_OK;
+    case DYTI_FLEET_TICK:
+        take_tick(fleet, now_ns);
+        return DYT_OK;
+    default:
+        return DYT_OK;
+    }
+}
+
+enum dyt_status dyti_fleet_take(struct dyti_fleet *fleet,
+                                const struct dyti_fleet_event *e,
+                                int64_t now_ns)
+{
+    enum dyt_status st;
+
+    if (needs_member(e->kind)) {
+        if (e->member >= fleet->member_count ||
+            fleet->member[e->member].state == DYTI_MEMBER_FREE) {
+            return DYT_OK; /* late: it is gone */
+        }
+        fleet->member[e->member].heard_ns = now_ns;
+    }
+    st = dispatch(fleet, e, now_ns);
+    if (st != DYT_OK) {
+        return st;
+    }
+    pump_publish(fleet);
+    dyti_fleet_pump_offer(fleet);
+    dyti_fleet_pump_links(fleet, now_ns);
+    dyti_fleet_pump_offer(fleet);
+    pump_release(fleet);
+    return fleet->out_of_memory ? DYTI_FAIL(DYT_ERR_NOMEM, "the job's manager")
+                                : DYT_OK;
+}

@@ -1,0 +1,588 @@
+/* Receives: who takes a version from whom, and the links for it. */
+#include "base/array.h"
+#include "phase/fleet_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- links --------------------------------------------------------------- */
+
+static struct dyti_fleet_group *receiver_of(struct dyti_fleet *fleet,
+                                            const struct dyti_fleet_link *k)
+{
+    return &fleet->group[k->receiver];
+}
+
+static void free_link(struct dyti_fleet_link *k)
+{
+    free(k->member);
+    free(k->answered);
+    *k = (struct dyti_fleet_link){.state = DYTI_LINK_FREE};
+}
+
+static void act_link(struct dyti_fleet *fleet, enum dyti_fleet_action_kind kind,
+                     uint32_t link)
+{
+    const struct dyti_fleet_link *k = &fleet->link[link];
+    struct dyti_fleet_action *a = dyti_fleet_act(fleet, kind);
+
+    if (a != NULL) {
+        a->link = link;
+        a->epoch = k->epoch;
+        a->version = k->version;
+    }
+}
+
+static void close_link(struct dyti_fleet *fleet, uint32_t link)
+{
+    act_link(fleet, DYTI_ACT_CLOSE, link);
+    free_link(&fleet->link[link]);
+}
+
+void dyti_fleet_close_links(struct dyti_fleet *fleet, uint32_t group)
+{
+    for (uint32_t l = 0; l < fleet->link_count; l++) {
+        const struct dyti_fleet_link *k = &fleet->link[l];
+
+        if (k->state == DYTI_LINK_READY &&
+            (k->source == group || k->receiver == group)) {
+            close_link(fleet, l);
+        }
+    }
+}
+
+void dyti_fleet_abort(struct dyti_fleet *fleet, uint32_t link, uint32_t rank,
+                      enum dyt_status status, const char *text)
+{
+    struct dyti_fleet_link *k = &fleet->link[link];
+    struct dyti_fleet_action *a;
+
+    if (k->status == DYT_OK) {
+        k->status = status;
+        snprintf(k->text, sizeof(k->text), "%s", text != NULL ? text : "");
+    }
+    if (k->aborted) {
+        return;
+    }
+    k->aborted = true;
+    a = dyti_fleet_act(fleet, DYTI_ACT_ABORT);
+    if (a != NULL) {
+        a->link = link;
+        a->rank = rank;
+        a->status = status;
+        snprintf(a->text, sizeof(a->text), "%s", k->text);
+    }
+}
+
+/* All members owe an answer. */
+static void await(struct dyti_fleet *fleet, uint32_t link, uint32_t count,
+                  int64_t now_ns)
+{
+    struct dyti_fleet_link *k = &fleet->link[link];
+    int64_t most = 0;
+
+    for (uint32_t i = 0; i < k->member_count; i++) {
+        int64_t own = fleet->member[k->member[i]].place.timeout_ns;
+
+        k->answered[i] = i >= count;
+        most = own > most ? own : most;
+    }
+    k->awaited = count;
+    /* Twice: each wait inside has the whole time, and ends by itself first. */
+    k->deadline_ns = most > (INT64_MAX - now_ns) / 2 ? INT64_MAX
+                                                     : now_ns + 2 * most;
+}
+
+static void start(struct dyti_fleet *fleet, uint32_t link,
+                  enum dyti_link_state state, int64_t now_ns)
+{
+    struct dyti_fleet_link *k = &fleet->link[link];
+
+    k->state = state;
+    await(fleet, link,
+          state == DYTI_LINK_SNAPPING ? k->source_count : k->member_count,
+          now_ns);
+    act_link(fleet,
+             state == DYTI_LINK_SNAPPING  ? DYTI_ACT_SNAP
+             : state == DYTI_LINK_OPENING ? DYTI_ACT_OPEN
+                                          : DYTI_ACT_RUN,
+             link);
+}
+
+static void run(struct dyti_fleet *fleet, uint32_t link, int64_t now_ns)
+{
+    struct dyti_fleet_link *k = &fleet->link[link];
+
+    k->epoch = ++fleet->epoch;
+    k->committed = k->broken = k->retry = k->receiver_failed = false;
+    k->moved_bytes = 0;
+    start(fleet, link, DYTI_LINK_RUNNING, now_ns);
+}
+
+static uint32_t find_link(const struct dyti_fleet *fleet, uint32_t source,
+                          uint32_t receiver)
+{
+    for (uint32_t l = 0; l < fleet->link_count; l++) {
+        if (fleet->link[l].state == DYTI_LINK_READY &&
+            fleet->link[l].source == source &&
+            fleet->link[l].receiver == receiver) {
+            return l;
+        }
+    }
+    return NONE;
+}
+
+static uint32_t make_link(struct dyti_fleet *fleet, uint32_t source,
+                          uint32_t receiver)
+{
+    const struct dyti_fleet_group *s = &fleet->group[source];
+    const struct dyti_fleet_group *r = &fleet->group[receiver];
+    uint32_t count = s->size + r->size, at = 0;
+    struct dyti_fleet_link k = {.source = source,
+                                .receiver = receiver,
+                                .source_count = s->size,
+                                .member_count = count,
+                                .snapshot = !s->shared && !r->shared};
+
+    while (at < fleet->link_count &&
+           fleet->link[at].state != DYTI_LINK_FREE) {
+        at++;
+    }
+    k.member = malloc(count * sizeof(*k.member));
+    k.answered = calloc(count, sizeof(*k.answered));
+    if (k.member == NULL || k.answered == NULL ||
+        DYTI_GROW(fleet->link, fleet->link_cap, (size_t)at + 1) != DYT_OK) {
+        free_link(&k);
+        fleet->out_of_memory = true;
+        return NONE;
+    }
+    memcpy(k.member, s->member, s->size * sizeof(*k.member));
+    memcpy(k.member + s->size, r->member, r->size * sizeof(*k.member));
+    fleet->link_count = at < fleet->link_count ? fleet->link_count : at + 1;
+    fleet->link[at] = k;
+    return at;
+}
+
+/* ---- receives ------------------------------------------------------------ */
+
+enum dyt_status dyti_fleet_take_receive(struct dyti_fleet *fleet,
+                                        const struct dyti_fleet_event *e)
+{
+    struct dyti_fleet_member *m = &fleet->member[e->member];
+    const struct dyti_fleet_group *g = &fleet->group[m->group];
+
+    if (g->role != DYTI_FLEET_RECEIVER || m->state < DYTI_MEMBER_FITTED) {
+        return DYTI_FAIL(DYT_ERR_STATE, "a receive before publish was done");
+    }
+    if (m->receiving) {
+        return DYTI_FAIL(DYT_ERR_STATE, "a receive is running");
+    }
+    if (m->released || m->releasing) {
+        return DYTI_FAIL(DYT_ERR_STATE,
+                         "the weights are released: restore them first");
+    }
+    if (g->state == DYTI_GROUP_DEAD) {
+        return DYTI_FAIL(DYT_ERR_PEER, "%s", g->why);
+    }
+    m->receiving = true;
+    m->want = e->version;
+    return DYT_OK;
+}
+
+void dyti_fleet_received(struct dyti_fleet *fleet, uint32_t group,
+                         enum dyt_status status, const char *text)
+{
+    struct dyti_fleet_group *g = &fleet->group[group];
+
+    if (status != DYT_OK) {
+        dyti_fleet_blame(g, status, text);
+    }
+    for (uint32_t r = 0; r < g->size; r++) {
+        struct dyti_fleet_member *m =
+            g->member[r] != NONE ? &fleet->member[g->member[r]] : NULL;
+
+        if (m != NULL && m->receiving) {
+            m->receiving = false;
+            dyti_fleet_answer(fleet, DYTI_ACT_RECEIVED, g->member[r],
+                              g->version, status, text);
+        }
+    }
+}
+
+void dyti_fleet_take_withdraw(struct dyti_fleet *fleet,
+                              const struct dyti_fleet_event *e)
+{
+    const struct dyti_fleet_member *m = &fleet->member[e->member];
+    enum dyt_status st = e->status != DYT_OK ? e->status : DYT_ERR_CANCELLED;
+    uint32_t group = m->group;
+    const struct dyti_fleet_group *g = &fleet->group[group];
+    char who[256], text[DYTI_FLEET_TEXT_BYTES];
+
+    if (!m->receiving || g->role != DYTI_FLEET_RECEIVER) {
+        return; /* it was answered meanwhile */
+    }
+    dyti_fleet_member_text(fleet, e->member, who, sizeof(who));
+    snprintf(text, sizeof(text), "%s %s%s%s", who,
+             st == DYT_ERR_TIMEOUT ? "waited until its deadline"
+                                   : "gave up its receive",
+             g->why_status == DYT_PENDING ? ": " : "",
+             g->why_status == DYT_PENDING ? g->why : "");
+    if (g->busy == NONE || fleet->link[g->busy].receiver != group) {
+        dyti_fleet_received(fleet, group, st, text);
+        return;
+    }
+    dyti_fleet_abort(fleet, g->busy,
+                     fleet->link[g->busy].source_count + m->place.rank, st,
+                     text);
+}
+
+/* The oldest version that another living replica serves. */
+static uint64_t slowest(const struct dyti_fleet *fleet, uint32_t but)
+{
+    uint64_t least = UINT64_MAX;
+
+    for (uint32_t i = 1; i < fleet->group_count; i++) {
+        const struct dyti_fleet_group *g = &fleet->group[i];
+
+        if (i != but && dyti_group_holds(g) && g->version < least) {
+            least = g->version;
+        }
+    }
+    return least;
+}
+
+/* Every member asks, and which version at least. */
+static bool all_want(const struct dyti_fleet *fleet,
+                     const struct dyti_fleet_group *g, uint64_t *out_want)
+{
+    *out_want = 0;
+    for (uint32_t r = 0; r < g->size; r++) {
+        const struct dyti_fleet_member *m =
+            g->member[r] != NONE ? &fleet->member[g->member[r]] : NULL;
+
+        if (m == NULL || !m->receiving) {
+            return false;
+        }
+        *out_want = m->want > *out_want ? m->want : *out_want;
+    }
+    return true;
+}
+
+/* A replica of the same pool and host with the newest version from `least` on;
+ * NONE. */
+static uint32_t sibling(const struct dyti_fleet *fleet, uint32_t group,
+                        uint64_t least)
+{
+    const struct dyti_fleet_group *g = &fleet->group[group];
+    uint32_t best = NONE;
+
+    for (uint32_t i = 1; !g->alone && i < fleet->group_count; i++) {
+        const struct dyti_fleet_group *o = &fleet->group[i];
+
+        if (i != group && dyti_group_holds(o) && o->version >= least &&
+            o->host == g->host && strcmp(o->pool, g->pool) == 0 &&
+            (best == NONE || o->version > fleet->group[best].version)) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+/* From whom to take at least `want`; NONE: nobody has it yet, or it is busy. */
+static uint32_t choose(const struct dyti_fleet *fleet, uint32_t group,
+                       uint64_t want, uint64_t *out_version)
+{
+    const struct dyti_fleet_group *g = &fleet->group[group];
+    const struct dyti_fleet_offer *o = &fleet->offer;
+    bool have = dyti_group_holds(g);
+    uint64_t least = have && g->version + 1 > want ? g->version + 1 : want;
+    bool offered = o->open && o->version >= least &&
+                   fleet->group[0].state == DYTI_GROUP_EMPTY;
+    bool late = g->ready_at >= o->serial;
+    uint32_t from =
+        sibling(fleet, group, offered && late ? o->version : least);
+
+    if (from == NONE || (offered && !late)) {
+        from = offered ? 0 : from;
+    }
+    if (from == NONE || !dyti_group_is_idle(&fleet->group[from])) {
+        return NONE;
+    }
+    *out_version = from == 0 ? o->version : fleet->group[from].version;
+    return from;
+}
+
+/* Does it hold what it asks for, and is nothing newer there? */
+static bool is_served(const struct dyti_fleet *fleet, uint32_t group,
+                      uint64_t want)
+{
+    const struct dyti_fleet_group *g = &fleet->group[group];
+    const struct dyti_fleet_offer *o = &fleet->offer;
+
+    if (g->state != DYTI_GROUP_SERVING || !dyti_group_holds(g) ||
+        g->version < want) {
+        return false;
+    }
+    return want > 0 || (!((o->open || o->taking) && o->version > g->version) &&
+                        sibling(fleet, group, g->version + 1) == NONE);
+}
+
+static bool others_receive(const struct dyti_fleet *fleet)
+{
+    for (size_t i = 1; i < fleet->group_count; i++) {
+        if (fleet->group[i].used &&
+            fleet->group[i].state == DYTI_GROUP_RECEIVING) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void begin(struct dyti_fleet *fleet, uint32_t group, uint32_t source,
+                  uint64_t version, int64_t now_ns)
+{
+    struct dyti_fleet_group *g = &fleet->group[group];
+    uint32_t link = find_link(fleet, source, group);
+
+    link = link != NONE ? link : make_link(fleet, source, group);
+    if (link == NONE || !dyti_fleet_move(g, DYTI_GE_BEGIN)) {
+        return;
+    }
+    fleet->link[link].version = version;
+    g->busy = fleet->group[source].busy = link;
+    if (fleet->link[link].state == DYTI_LINK_READY) {
+        run(fleet, link, now_ns);
+    } else {
+        start(fleet, link,
+              fleet->link[link].snapshot ? DYTI_LINK_SNAPPING
+                                         : DYTI_LINK_OPENING,
+              now_ns);
+    }
+}
+
+static void try_receive(struct dyti_fleet *fleet, uint32_t group,
+                        int64_t now_ns)
+{
+    struct dyti_fleet_group *g = &fleet->group[group];
+    uint64_t want, version = 0, least;
+    uint32_t from;
+
+    if (!dyti_group_is_up(g) || !dyti_group_is_idle(g) ||
+        !all_want(fleet, g, &want)) {
+        return;
+    }
+    if (is_served(fleet, group, want)) {
+        dyti_fleet_received(fleet, group, DYT_OK, NULL);
+        return;
+    }
+    from = choose(fleet, group, want, &version);
+    if (from == NONE ||
+        (fleet->policy == DYT_POLICY_ROLLING && others_receive(fleet))) {
+        return;
+    }
+    least = slowest(fleet, group);
+    if (fleet->max_version_skew > 0 && least < version &&
+        version - least > fleet->max_version_skew) {
+        char text[160];
+
+        snprintf(text, sizeof(text),
+                 "version %llu would be more than max_version_skew %u above "
+                 "%llu, which another replica still serves",
+                 (unsigned long long)version, fleet->max_version_skew,
+                 (unsigned long long)least);
+        dyti_fleet_blame(g, DYT_PENDING, text);
+        return;
+    }
+    begin(fleet, group, from, version, now_ns);
+}
+
+void dyti_fleet_pump_links(struct dyti_fleet *fleet, int64_t now_ns)
+{
+    for (uint32_t i = 1; i < fleet->group_count; i++) {
+        try_receive(fleet, i, now_ns);
+    }
+}
+
+/* ---- answers ------------------------------------------------------------- */
+
+/* The link is idle again: what is left of it, and of the replica? */
+static void finish(struct dyti_fleet *fleet, uint32_t link)
+{
+    struct dyti_fleet_link *k = &fleet->link[link];
+    struct dyti_fleet_group *g = receiver_of(fleet, k);
+    uint32_t group = k->receiver, source = k->source;
+    bool ok = k->committed && !k->receiver_failed;
+    bool again = !ok && k->retry && !k->receiver_failed;
+    bool mine = g->busy == link; /* not another group by now */
+    enum dyt_status status = ok ? DYT_OK
+                             : k->status != DYT_OK ? k->status
+                                                   : DYT_ERR_PEER;
+    char text[DYTI_FLEET_TEXT_BYTES];
+
+    memcpy(text, k->text, sizeof(text));
+    if (fleet->group[source].busy == link) {
+        fleet->group[source].busy = NONE;
+    }
+    k->state = DYTI_LINK_READY;
+    if (!mine) {
+        close_link(fleet, link);
+        return;
+    }
+    g->busy = NONE;
+    g->bytes += k->moved_bytes;
+    if (k->committed && g->state == DYTI_GROUP_RECEIVING) {
+        g->version = k->version;
+        g->current = true;
+        g->alone = false;
+        g->why_status = DYT_OK;
+        g->why[0] = '\0';
+    }
+    dyti_fleet_move(g, k->committed ? DYTI_GE_COMMIT
+                       : k->broken  ? DYTI_GE_BREAK
+                                    : DYTI_GE_KEEP);
+    if (k->broken && g->state == DYTI_GROUP_INVALID) {
+        g->version = 0;
+        g->current = false;
+    }
+    if (again) { /* that sibling cannot be read: the trainer, or the next */
+        g->alone = !k->aborted;
+        dyti_fleet_blame(g, status, text);
+    }
+    if (k->status != DYT_OK || !ok || source != 0) { /* siblings' are not kept */
+        close_link(fleet, link);
+    }
+    if (again) {
+        return;
+    }
+    dyti_fleet_received(fleet, group, status, text);
+}
+
+static void advance(struct dyti_fleet *fleet, uint32_t link, int64_t now_ns)
+{
+    struct dyti_fleet_link *k = &fleet->link[link];
+
+    if (k->awaited > 0) {
+        return;
+    }
+    if (k->status != DYT_OK || k->state == DYTI_LINK_RUNNING) {
+        finish(fleet, link);
+    } else if (k->state == DYTI_LINK_SNAPPING) {
+        start(fleet, link, DYTI_LINK_OPENING, now_ns);
+    } else {
+        run(fleet, link, now_ns);
+    }
+}
+
+/* The place of a member in a link that awaits it; NONE. */
+static uint32_t awaited(const struct dyti_fleet *fleet,
+                        const struct dyti_fleet_event *e)
+{
+    const struct dyti_fleet_link *k;
+
+    if (e->link >= fleet->link_count) {
+        return NONE;
+    }
+    k = &fleet->link[e->link];
+    for (uint32_t i = 0; k->awaited > 0 && i < k->member_count; i++) {
+        if (k->member[i] == e->member && !k->answered[i]) {
+            return i;
+        }
+    }
+    return NONE;
+}
+
+static void note_failure(struct dyti_fleet *fleet,
+                         const struct dyti_fleet_event *e, uint32_t at)
+{
+    struct dyti_fleet_link *k = &fleet->link[e->link];
+    char who[256], text[DYTI_FLEET_TEXT_BYTES];
+
+    if (e->status == DYT_OK) {
+        return;
+    }
+    /* Of several, the one that is not only told of another's. */
+    if (k->status != DYT_OK && !(k->status == DYT_ERR_PEER && !k->aborted &&
+                                 e->status != DYT_ERR_PEER)) {
+        return;
+    }
+    dyti_fleet_member_text(fleet, e->member, who, sizeof(who));
+    snprintf(text, sizeof(text), "%s: %s", who,
+             e->text != NULL ? e->text : "");
+    k->status = e->status;
+    memcpy(k->text, text, sizeof(k->text));
+    k->receiver_failed = k->receiver_failed ||
+                         (at >= k->source_count && k->source == 0) ||
+                         (at >= k->source_count &&
+                          k->state == DYTI_LINK_RUNNING);
+    k->retry = k->source != 0 && k->state != DYTI_LINK_RUNNING;
+    if (k->state != DYTI_LINK_RUNNING) { /* who opens waits for it */
+        dyti_fleet_abort(fleet, e->link, at, e->status, text);
+        k->aborted = false; /* nobody took it back: it failed */
+    }
+}
+
+void dyti_fleet_take_ready(struct dyti_fleet *fleet,
+                           const struct dyti_fleet_event *e, int64_t now_ns)
+{
+    uint32_t at = awaited(fleet, e);
+    struct dyti_fleet_link *k;
+
+    if (at == NONE || fleet->link[e->link].state == DYTI_LINK_RUNNING) {
+        return;
+    }
+    k = &fleet->link[e->link];
+    k->answered[at] = true;
+    k->awaited--;
+    note_failure(fleet, e, at);
+    advance(fleet, e->link, now_ns);
+}
+
+void dyti_fleet_take_ran(struct dyti_fleet *fleet,
+                         const struct dyti_fleet_event *e)
+{
+    uint32_t at = awaited(fleet, e);
+    struct dyti_fleet_link *k;
+
+    if (at == NONE) {
+        return;
+    }
+    k = &fleet->link[e->link];
+    if (k->state != DYTI_LINK_RUNNING || e->epoch != k->epoch) {
+        return;
+    }
+    k->answered[at] = true;
+    k->awaited--;
+    if (at >= k->source_count) {
+        k->committed = k->committed || e->committed;
+        k->broken = k->broken || e->broken;
+        k->moved_bytes += e->moved_bytes;
+    }
+    note_failure(fleet, e, at);
+    advance(fleet, e->link, 0);
+}
+
+void dyti_fleet_links_lose(struct dyti_fleet *fleet, uint32_t member,
+                           enum dyt_status status, const char *text)
+{
+    for (uint32_t l = 0; l < fleet->link_count; l++) {
+        struct dyti_fleet_link *k = &fleet->link[l];
+
+        for (uint32_t i = 0; i < k->member_count; i++) {
+            if (k->member[i] != member || k->state == DYTI_LINK_READY ||
+                k->state == DYTI_LINK_FREE) {
+                continue;
+            }
+            dyti_fleet_abort(fleet, l, i, status, text);
+            k->retry = k->source != 0 && i < k->source_count;
+            k->receiver_failed = k->receiver_failed || i >= k->source_count;
+            if (!k->answered[i]) {
+                k->answered[i] = true;
+                k->awaited--;
+            }
+            k->member[i] = NONE;
+            advance(fleet, l, 0);
+            break;
+        }
+    }
+}
