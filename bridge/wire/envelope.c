@@ -63,3 +63,16 @@ enum dyt_status dyti_wire_envelope(const void *bytes, size_t size_bytes,
     *out = e;
     return DYT_OK;
 }
+
+enum dyt_status dyti_wire_protocol(const void *bytes, size_t size_bytes,
+                                   uint32_t *out_protocol)
+{
+    struct dyti_envelope e = {0};
+    enum dyt_status st = dyti_wire_shape("any", bytes, size_bytes);
+
+    st = st != DYT_OK ? st : read_envelope(bytes, size_bytes, &e);
+    if (st == DYT_OK) {
+        *out_protocol = e.protocol;
+    }
+    return st;
+}

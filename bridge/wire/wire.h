@@ -132,5 +132,8 @@ DYTI_WIRE_PAIR(error);
  * unknown type, trailing bytes after the payload. */
 enum dyt_status dyti_wire_envelope(const void *bytes, size_t size_bytes,
                                    struct dyti_envelope *out);
+/* Its protocol number alone, whichever it is. */
+enum dyt_status dyti_wire_protocol(const void *bytes, size_t size_bytes,
+                                   uint32_t *out_protocol);
 
 #endif /* DYTI_WIRE_WIRE_H */

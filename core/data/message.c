@@ -20,6 +20,18 @@ static const char *const names[DYTI_MSG_COUNT] = {
     [DYTI_MSG_CHECKPOINT_DONE] = "checkpoint done",
     [DYTI_MSG_ERROR] = "error",
     [DYTI_MSG_BYE] = "bye",
+    [DYTI_MSG_JOIN] = "join",
+    [DYTI_MSG_JOINED] = "joined",
+    [DYTI_MSG_ROWS] = "rows",
+    [DYTI_MSG_CATALOGUE] = "catalogue",
+    [DYTI_MSG_MEMORY] = "memory",
+    [DYTI_MSG_READERS] = "readers",
+    [DYTI_MSG_LINK] = "link",
+    [DYTI_MSG_ORDER] = "order",
+    [DYTI_MSG_REPORT] = "report",
+    [DYTI_MSG_REQUEST] = "request",
+    [DYTI_MSG_ANSWER] = "answer",
+    [DYTI_MSG_STATUS] = "status",
 };
 
 const char *dyti_message_name(enum dyti_message type)

@@ -30,6 +30,19 @@ enum dyti_message {
     DYTI_MSG_CHECKPOINT_DONE,
     DYTI_MSG_ERROR, /* worker: a call failed, nothing was changed by it */
     DYTI_MSG_BYE,   /* both ways: end */
+    /* Sessions of servers and trainers (wire/session.h). */
+    DYTI_MSG_JOIN,      /* member: gives its place */
+    DYTI_MSG_JOINED,    /* manager: it has it */
+    DYTI_MSG_ROWS,      /* trainer: what it holds, by name */
+    DYTI_MSG_CATALOGUE, /* manager: the tensors of the job */
+    DYTI_MSG_MEMORY,    /* member: what it holds, by address */
+    DYTI_MSG_READERS,   /* manager, to a source: make a snapshot for these */
+    DYTI_MSG_LINK,      /* manager: open this link */
+    DYTI_MSG_ORDER,     /* manager: run, close */
+    DYTI_MSG_REPORT,    /* member: how an order ended */
+    DYTI_MSG_REQUEST,   /* member: publish, offer, receive, … */
+    DYTI_MSG_ANSWER,    /* manager: how a request ended */
+    DYTI_MSG_STATUS,    /* anybody asks; the manager answers with JSON */
     DYTI_MSG_COUNT
 };
 

@@ -120,13 +120,29 @@ static void run(struct dyti_fleet *fleet, uint32_t link, int64_t now_ns)
     start(fleet, link, DYTI_LINK_RUNNING, now_ns);
 }
 
+/* Rows that no other process can map are read from a snapshot, but for STAGED,
+ * where the sources write; and so are those that may be written meanwhile. */
+static bool needs_snapshot(const struct dyti_fleet *fleet, uint32_t source,
+                           uint32_t receiver)
+{
+    const struct dyti_fleet_group *s = &fleet->group[source];
+    const struct dyti_fleet_group *r = &fleet->group[receiver];
+
+    return (source == 0 && fleet->offer.snapshot) ||
+           (!s->shared && !r->shared &&
+            fleet->member[r->member[0]].place.commit != DYT_COMMIT_STAGED);
+}
+
 static uint32_t find_link(const struct dyti_fleet *fleet, uint32_t source,
                           uint32_t receiver)
 {
+    bool snapshot = needs_snapshot(fleet, source, receiver);
+
     for (uint32_t l = 0; l < fleet->link_count; l++) {
         if (fleet->link[l].state == DYTI_LINK_READY &&
             fleet->link[l].source == source &&
-            fleet->link[l].receiver == receiver) {
+            fleet->link[l].receiver == receiver &&
+            fleet->link[l].snapshot == snapshot) {
             return l;
         }
     }
@@ -143,7 +159,8 @@ static uint32_t make_link(struct dyti_fleet *fleet, uint32_t source,
                                 .receiver = receiver,
                                 .source_count = s->size,
                                 .member_count = count,
-                                .snapshot = !s->shared && !r->shared};
+                                .snapshot =
+                                    needs_snapshot(fleet, source, receiver)};
 
     while (at < fleet->link_count &&
            fleet->link[at].state != DYTI_LINK_FREE) {
@@ -217,7 +234,7 @@ void dyti_fleet_take_withdraw(struct dyti_fleet *fleet,
     enum dyt_status st = e->status != DYT_OK ? e->status : DYT_ERR_CANCELLED;
     uint32_t group = m->group;
     const struct dyti_fleet_group *g = &fleet->group[group];
-    char who[256], text[DYTI_FLEET_TEXT_BYTES];
+    char who[256], text[DYTI_FLEET_TEXT_BYTES + 320];
 
     if (!m->receiving || g->role != DYTI_FLEET_RECEIVER) {
         return; /* it was answered meanwhile */
