@@ -1,0 +1,28 @@
+/* Memory views as messages have them (wire/session.h), and back; catalogues
+ * likewise. */
+#ifndef DYTI_LIB_PARTS_H
+#define DYTI_LIB_PARTS_H
+
+#include "lib/link.h"
+#include "wire/session.h"
+
+/* A copy. */
+enum dyt_status dyti_part_from_memory(const struct dyti_memory_view *memory,
+                                      struct dyti_msg_part *out_part);
+enum dyt_status dyti_part_copy(const struct dyti_msg_part *from,
+                               struct dyti_msg_part *out_to);
+/* What came from outside is checked against the catalogue.
+ * DYT_ERR_FORMAT: names what does not belong there. */
+enum dyt_status dyti_part_to_memory(const struct dyti_model *catalogue,
+                                    const struct dyti_msg_part *part,
+                                    struct dyti_memory_view *out_memory);
+
+enum dyt_status dyti_catalogue_to_message(const struct dyti_model *catalogue,
+                                          struct dyti_msg_catalogue *out);
+enum dyt_status dyti_catalogue_from_message(
+    const struct dyti_msg_catalogue *message, struct dyti_model **out_model);
+
+/* Machine and process numbering: equal where memory can be mapped by pid. */
+uint64_t dyti_host_id(void);
+
+#endif /* DYTI_LIB_PARTS_H */
