@@ -36,8 +36,8 @@ static struct dyti_extent extent_in(const struct dyti_msg_extent *e)
 static enum dyt_status part_alloc(uint32_t extents, uint32_t shards,
                                   struct dyti_msg_part *out)
 {
-    *out = (struct dyti_msg_part){.extent_count = extents,
-                                  .shard_count = shards};
+    *out =
+        (struct dyti_msg_part){.extent_count = extents, .shard_count = shards};
     out->extent = calloc(extents + 1u, sizeof(*out->extent));
     out->shard = calloc(shards + 1u, sizeof(*out->shard));
     if (out->extent != NULL && out->shard != NULL) {
@@ -95,13 +95,12 @@ enum dyt_status dyti_part_copy(const struct dyti_msg_part *from,
 /* ---- and back ------------------------------------------------------------ */
 
 static enum dyt_status check_shard(const struct dyti_model *catalogue,
-                                   const struct dyti_msg_part *part,
-                                   uint32_t i)
+                                   const struct dyti_msg_part *part, uint32_t i)
 {
     const struct dyti_shard *s = &part->shard[i];
-    const struct dyti_tensor *t =
-        s->tensor < catalogue->tensor_count ? &catalogue->tensor[s->tensor]
-                                            : NULL;
+    const struct dyti_tensor *t = s->tensor < catalogue->tensor_count
+                                      ? &catalogue->tensor[s->tensor]
+                                      : NULL;
     bool ok = t != NULL && s->kind < DYTI_KIND_COUNT &&
               s->dtype < DYTI_DTYPE_COUNT && s->box.ndim == t->ndim &&
               (i == 0 || part->shard[i - 1].kind <= s->kind) &&
@@ -227,8 +226,7 @@ enum dyt_status dyti_catalogue_from_message(
                                             .layer = t->layer,
                                             .expert = t->expert,
                                             .fixed_dtype = t->fixed_dtype,
-                                            .dtype =
-                                                (enum dyti_dtype)t->dtype};
+                                            .dtype = (enum dyti_dtype)t->dtype};
         memcpy(list[i].shape, t->shape, sizeof(list[i].shape));
     }
     st = dyti_model_build_listed(list, message->tensor_count, &model);

@@ -116,10 +116,10 @@ struct dyti_msg_link {
     uint32_t part_count;
 };
 
-enum dyti_order { DYTI_ORDER_RUN, DYTI_ORDER_CLOSE, DYTI_ORDER_COUNT };
+enum dyti_session_order { DYTI_ORDER_RUN, DYTI_ORDER_CLOSE, DYTI_ORDER_COUNT };
 
 struct dyti_msg_order {
-    uint32_t what; /* enum dyti_order */
+    uint32_t what; /* enum dyti_session_order */
     uint32_t link;
     uint64_t epoch, version;
     uint32_t from_sibling; /* 0 or 1 */

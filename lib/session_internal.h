@@ -1,0 +1,173 @@
+/* What the files of a session share.
+ *
+ *   session.c          join, publish, leave: the caller's side
+ *   session_wait.c     how a caller waits for an answer
+ *   session_service.c  the session's thread: what the manager says is done
+ * there session_links.c    links, snapshots: the thread's session_offer.c
+ * offers and tickets session_receive.c  receives, rows, hooks, memory
+ *   session_status.c   dyt_job_status
+ *
+ * One thread, the *service*, talks to the manager and works in links.  Callers
+ * post a call and wait until it is answered. */
+#ifndef DYTI_LIB_SESSION_INTERNAL_H
+#define DYTI_LIB_SESSION_INTERNAL_H
+
+#include "control/hub.h"
+#include "lib/link.h"
+#include "lib/manager.h"
+#include "lib/parts.h"
+
+#include <dynatrain/session.h>
+#include <pthread.h>
+
+#define DYTI_SESSION_TEXT_BYTES 2048u
+#define DYTI_SESSION_TOLD       16u
+
+/* What a caller waits for; one of each at a time. */
+enum dyti_call_kind {
+    DYTI_CALL_PUBLISH,
+    DYTI_CALL_OFFER,
+    DYTI_CALL_RECEIVE,
+    DYTI_CALL_RELEASE, /* or restore */
+    DYTI_CALL_HASH,    /* answered by the service itself */
+    DYTI_CALL_COUNT
+};
+
+struct dyti_call {
+    bool running, posted, answered;
+    struct dyti_msg_request request; /* text NULL */
+    uint64_t row;                    /* HASH */
+    uint64_t hash;
+    enum dyt_status status;
+    uint64_t version;
+    char text[DYTI_SESSION_TEXT_BYTES];
+};
+
+/* A link of this member, by the manager's number. */
+struct dyti_session_link {
+    bool used;
+    struct dyti_link *link;
+    struct dyti_memory_view *memory, *second; /* [member_count], owned */
+    uint32_t member_count, rank, source_count;
+    struct dyti_snapshot *snapshot; /* as a source, for this link */
+};
+
+struct dyti_session_hook_state {
+    bool wanted, paused, failed; /* the service asks, the caller pauses */
+};
+
+struct dyt_session {
+    /* Set by join, never changed. */
+    struct dyt_session_params params; /* strings are owned */
+    char *text[5];                    /* those */
+    int32_t *expert;
+    struct dyt_attribute *attribute;
+    char **attribute_name;
+    int64_t timeout_ns;
+    struct dyti_hub_client *client; /* the service's, after join */
+    uint64_t host;
+    uint32_t pid;
+    uint64_t pid_start;
+    struct dyti_session_manager *manager; /* hosted here; NULL */
+    pthread_t manager_thread, service_thread;
+    bool manager_runs, service_runs;
+    int wake_fd; /* eventfd: a call was posted */
+
+    pthread_mutex_t lock; /* of everything below */
+    pthread_cond_t changed;
+    struct dyti_call call[DYTI_CALL_COUNT];
+    struct dyti_msg_request told[DYTI_SESSION_TOLD]; /* that nobody awaits */
+    uint32_t told_count;
+    bool ending, interrupted;
+    enum dyt_status dead; /* DYT_OK: the manager is there */
+    char dead_text[DYTI_SESSION_TEXT_BYTES];
+
+    /* Publish. */
+    bool published;
+    const struct dyt_view *view;   /* while a publish runs; borrowed */
+    const struct dyt_rules *rules; /* likewise */
+    struct dyt_row *row;           /* [row_count] our copy: data, fd */
+    uint64_t row_count;
+    void **staged; /* [row_count] memory lent for packed rows, owned */
+    struct dyti_mapped *mapped;
+    struct dyti_model *catalogue;
+    struct dyti_memory_view memory, second;
+    bool *has_pieces; /* [row_count] */
+
+    /* Trainer. */
+    struct dyt_ticket *ticket; /* that is not done */
+    uint64_t offered;
+    bool offered_any;
+    struct dyti_snapshot *whole; /* for offers with `snapshot` */
+    uint64_t whole_version;
+
+    /* Receiver. */
+    struct dyt_session_hooks hooks;
+    struct dyti_session_hook_state hook;
+    struct dyt_switch_report report; /* of the last run */
+    uint64_t version;                /* that the rows hold, if valid */
+    bool valid, broken;
+    uint32_t live_set;
+    uint32_t released; /* tags */
+    bool received_since_restore;
+    uint64_t broken_epoch;
+
+    struct dyti_session_link *link; /* [link_count]; the service's */
+    size_t link_count, link_cap;
+    struct dyti_link *last; /* the link that ran last; the service's */
+};
+
+struct dyt_ticket {
+    struct dyt_session *session; /* NULL: it has left */
+    uint64_t version;
+    bool done;
+    enum dyt_status status;
+    char text[DYTI_SESSION_TEXT_BYTES];
+};
+
+/* ---- session_wait.c ------------------------------------------------------ */
+
+int64_t dyti_session_now(void);
+/* Post a call and wait for its answer.  With a deadline (ns from now, < 0: the
+ * session's timeout) that passes, or an interrupt, `give_up` (may be NULL) is
+ * called under the lock and the answer awaited a little longer. */
+enum dyt_status dyti_session_call(
+    struct dyt_session *s, enum dyti_call_kind kind,
+    const struct dyti_msg_request *request, int64_t deadline_ns,
+    void (*give_up)(struct dyt_session *s, enum dyt_status why),
+    struct dyti_call *out_call);
+/* Under the lock: wait until something changes or the time `until` comes. */
+bool dyti_session_sleep(struct dyt_session *s, int64_t until);
+void dyti_session_wake(struct dyt_session *s);
+/* Answer a call; nothing if it does not run. */
+void dyti_session_answer(struct dyt_session *s, enum dyti_call_kind kind,
+                         enum dyt_status status, uint64_t version,
+                         const char *text);
+/* Under the lock: a request that nobody waits for, sent by the service. */
+void dyti_session_tell(struct dyt_session *s,
+                       const struct dyti_msg_request *request);
+
+/* ---- session_service.c --------------------------------------------------- */
+
+enum dyt_status dyti_session_service_start(struct dyt_session *s);
+void dyti_session_service_stop(struct dyt_session *s);
+enum dyt_status dyti_session_send(struct dyt_session *s, enum dyt_status st,
+                                  struct dyti_buffer *buffer);
+
+/* ---- session_links.c: the service's -------------------------------------- */
+
+enum dyt_status dyti_session_on_catalogue(struct dyt_session *s,
+                                          const struct dyti_hub_frame *f);
+enum dyt_status dyti_session_on_readers(struct dyt_session *s,
+                                        const struct dyti_hub_frame *f);
+enum dyt_status dyti_session_on_link(struct dyt_session *s,
+                                     const struct dyti_hub_frame *f);
+enum dyt_status dyti_session_on_order(struct dyt_session *s,
+                                      const struct dyti_hub_frame *f);
+/* An offer was accepted: snapshots are taken, and the manager told. */
+enum dyt_status dyti_session_take_snapshots(struct dyt_session *s,
+                                            uint64_t version, bool whole);
+void dyti_session_links_close(struct dyt_session *s);
+bool dyti_session_has_snapshots(const struct dyt_session *s);
+
+#endif /* DYTI_LIB_SESSION_INTERNAL_H */

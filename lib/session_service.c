@@ -1,0 +1,325 @@
+/* The session's thread: it alone speaks with the manager and works in links. */
+#include "lib/session_internal.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BEATS 4 /* signs of life within the session's timeout */
+
+enum dyt_status dyti_session_send(struct dyt_session *s, enum dyt_status st,
+                                  struct dyti_buffer *buffer)
+{
+    return st != DYT_OK ? st : dyti_hub_client_send(s->client, buffer);
+}
+
+/* ---- what callers posted ------------------------------------------------- */
+
+static enum dyt_status send_request(struct dyt_session *s,
+                                    const struct dyti_msg_request *request)
+{
+    struct dyti_envelope e =
+        dyti_hub_client_stamp(s->client, DYTI_MSG_REQUEST, 0);
+    struct dyti_msg_request r = *request;
+    struct dyti_buffer buffer;
+    char none[] = "";
+
+    r.text = none;
+    return dyti_session_send(s, dyti_wire_request_encode(&e, &r, &buffer),
+                             &buffer);
+}
+
+/* A trainer's rows by name go before its request to publish. */
+static enum dyt_status send_rows(struct dyt_session *s)
+{
+    struct dyti_envelope e = dyti_hub_client_stamp(s->client, DYTI_MSG_ROWS, 0);
+    struct dyti_msg_rows rows = {.row = s->row,
+                                 .row_count = (uint32_t)s->row_count};
+    struct dyti_buffer buffer;
+
+    return dyti_session_send(s, dyti_wire_rows_encode(&e, &rows, &buffer),
+                             &buffer);
+}
+
+static enum dyt_status start_call(struct dyt_session *s,
+                                  enum dyti_call_kind kind,
+                                  const struct dyti_call *c)
+{
+    enum dyt_status st = DYT_OK;
+
+    if (kind == DYTI_CALL_HASH) {
+        uint64_t hash = 0;
+
+        st = s->last != NULL
+                 ? dyti_link_row_hash(s->last, (uint32_t)c->row, &hash)
+                 : DYTI_FAIL(DYT_ERR_STATE, "no version was received yet");
+        pthread_mutex_lock(&s->lock);
+        s->call[kind].hash = hash;
+        pthread_mutex_unlock(&s->lock);
+        dyti_session_answer(s, kind, st, 0, dyti_error_message());
+        return DYT_OK;
+    }
+    if (kind == DYTI_CALL_PUBLISH && s->params.role == DYT_ROLE_TRAINER) {
+        st = send_rows(s);
+    }
+    return st != DYT_OK ? st : send_request(s, &c->request);
+}
+
+static enum dyt_status start_posted(struct dyt_session *s)
+{
+    struct dyti_msg_request told[DYTI_SESSION_TOLD];
+    uint32_t told_count;
+    enum dyt_status st = DYT_OK;
+    uint64_t count;
+
+    (void)!read(s->wake_fd, &count, sizeof(count));
+    for (int k = 0; k < DYTI_CALL_COUNT && st == DYT_OK; k++) {
+        struct dyti_call c;
+
+        pthread_mutex_lock(&s->lock);
+        c = s->call[k];
+        s->call[k].posted = false;
+        pthread_mutex_unlock(&s->lock);
+        if (!c.running || !c.posted) {
+            continue;
+        }
+        st = start_call(s, (enum dyti_call_kind)k, &c);
+        if (st != DYT_OK) {
+            dyti_session_answer(s, (enum dyti_call_kind)k, st, 0,
+                                dyti_error_message());
+            st = DYT_OK;
+        }
+    }
+    pthread_mutex_lock(&s->lock);
+    told_count = s->told_count;
+    memcpy(told, s->told, sizeof(told));
+    s->told_count = 0;
+    pthread_mutex_unlock(&s->lock);
+    for (uint32_t i = 0; i < told_count && st == DYT_OK; i++) {
+        st = send_request(s, &told[i]);
+    }
+    return st;
+}
+
+/* ---- what the manager says ----------------------------------------------- */
+
+static void finish_ticket(struct dyt_session *s,
+                          const struct dyti_msg_answer *a)
+{
+    struct dyt_ticket *t;
+
+    pthread_mutex_lock(&s->lock);
+    t = s->ticket;
+    if (t != NULL && t->version == a->version) {
+        t->done = true;
+        t->status = (enum dyt_status)a->status;
+        snprintf(t->text, sizeof(t->text), "%s", a->text);
+        s->ticket = NULL;
+        pthread_cond_broadcast(&s->changed);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* A ticket is there before its end can be heard. */
+static void begin_ticket(struct dyt_session *s, uint64_t version)
+{
+    pthread_mutex_lock(&s->lock);
+    if (s->ticket != NULL) {
+        s->ticket->version = version;
+    }
+    s->offered = version;
+    s->offered_any = true;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static enum dyt_status on_answer(struct dyt_session *s,
+                                 const struct dyti_hub_frame *f)
+{
+    struct dyti_msg_answer a;
+    enum dyt_status st =
+        dyti_wire_answer_decode(f->buffer.bytes, f->buffer.size_bytes, &a);
+    enum dyt_status answered;
+
+    if (st != DYT_OK) {
+        return st;
+    }
+    answered = (enum dyt_status)a.status;
+    switch ((enum dyti_answer)a.what) {
+    case DYTI_ANSWER_PUBLISHED:
+        dyti_session_answer(s, DYTI_CALL_PUBLISH, answered, 0, a.text);
+        break;
+    case DYTI_ANSWER_OFFERED:
+        if (answered == DYT_OK) {
+            bool whole = s->call[DYTI_CALL_OFFER].request.snapshot;
+
+            begin_ticket(s, a.version);
+            st = dyti_session_take_snapshots(s, a.version, whole);
+        }
+        dyti_session_answer(s, DYTI_CALL_OFFER, st != DYT_OK ? st : answered,
+                            a.version,
+                            st != DYT_OK ? dyti_error_message() : a.text);
+        st = DYT_OK;
+        break;
+    case DYTI_ANSWER_DONE:
+        finish_ticket(s, &a);
+        break;
+    case DYTI_ANSWER_RECEIVED:
+        dyti_session_answer(s, DYTI_CALL_RECEIVE, answered, a.version, a.text);
+        break;
+    case DYTI_ANSWER_RELEASED:
+        dyti_session_answer(s, DYTI_CALL_RELEASE, answered, 0, a.text);
+        break;
+    default:
+        break;
+    }
+    dyti_msg_answer_fini(&a);
+    return st;
+}
+
+static enum dyt_status on_frame(struct dyt_session *s,
+                                const struct dyti_hub_frame *f)
+{
+    switch ((enum dyti_message)f->envelope.type) {
+    case DYTI_MSG_CATALOGUE:
+        return dyti_session_on_catalogue(s, f);
+    case DYTI_MSG_READERS:
+        return dyti_session_on_readers(s, f);
+    case DYTI_MSG_LINK:
+        return dyti_session_on_link(s, f);
+    case DYTI_MSG_ORDER:
+        return dyti_session_on_order(s, f);
+    case DYTI_MSG_ANSWER:
+        return on_answer(s, f);
+    case DYTI_MSG_BYE:
+        return DYTI_FAIL(DYT_ERR_TIMEOUT,
+                         "the job's manager gave this member up: it was "
+                         "silent for too long");
+    default:
+        return DYT_OK;
+    }
+}
+
+/* ---- the thread ---------------------------------------------------------- */
+
+static enum dyt_status beat(struct dyt_session *s)
+{
+    struct dyti_envelope e =
+        dyti_hub_client_stamp(s->client, DYTI_MSG_HEARTBEAT, 0);
+    struct dyti_msg_heartbeat m = {0, 0};
+    struct dyti_buffer buffer;
+
+    return dyti_session_send(s, dyti_wire_heartbeat_encode(&e, &m, &buffer),
+                             &buffer);
+}
+
+static bool ending(struct dyt_session *s)
+{
+    bool end;
+
+    pthread_mutex_lock(&s->lock);
+    end = s->ending;
+    pthread_mutex_unlock(&s->lock);
+    return end;
+}
+
+/* Everybody who waits, or will, hears why. */
+static void die(struct dyt_session *s, enum dyt_status st)
+{
+    pthread_mutex_lock(&s->lock);
+    s->dead = st == DYT_OK ? DYT_ERR_STATE : st;
+    snprintf(s->dead_text, sizeof(s->dead_text), "%s",
+             st == DYT_OK ? "the session has ended" : dyti_error_message());
+    if (s->ticket != NULL) {
+        s->ticket->done = true;
+        s->ticket->status = s->dead;
+        snprintf(s->ticket->text, sizeof(s->ticket->text), "%s", s->dead_text);
+        s->ticket = NULL;
+    }
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static enum dyt_status serve(struct dyt_session *s)
+{
+    int64_t every_ms = s->timeout_ns / BEATS / 1000000;
+    int64_t next = 0;
+    enum dyt_status st = DYT_OK;
+
+    every_ms = every_ms < 10 ? 10 : every_ms > 5000 ? 5000 : every_ms;
+    while (st == DYT_OK && !ending(s)) {
+        struct dyti_hub_frame frame = {0};
+        int64_t left = (next - dyti_session_now()) / 1000000;
+        bool woken = false;
+
+        if (left <= 0) {
+            st = beat(s);
+            next = dyti_session_now() + every_ms * 1000000;
+            left = every_ms;
+        }
+        st = st != DYT_OK ? st
+                          : dyti_hub_client_wait(s->client, s->wake_fd, left,
+                                                 &frame, &woken);
+        if (st == DYT_PENDING) {
+            st = DYT_OK;
+            continue;
+        }
+        if (st == DYT_OK && woken) {
+            st = start_posted(s);
+        }
+        if (st == DYT_OK && frame.buffer.bytes != NULL) {
+            st = on_frame(s, &frame);
+        }
+        dyti_hub_frame_fini(&frame);
+    }
+    return st;
+}
+
+static void *run(void *arg)
+{
+    struct dyt_session *s = arg;
+    enum dyt_status st = serve(s);
+
+    die(s, st);
+    if (st == DYT_OK) { /* leaving: the manager hears it */
+        struct dyti_envelope e =
+            dyti_hub_client_stamp(s->client, DYTI_MSG_BYE, 0);
+        struct dyti_buffer buffer;
+
+        (void)dyti_session_send(s, dyti_wire_empty(&e, &buffer), &buffer);
+    }
+    dyti_session_links_close(s);
+    return NULL;
+}
+
+enum dyt_status dyti_session_service_start(struct dyt_session *s)
+{
+    sigset_t all, old;
+    int failed;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    failed = pthread_create(&s->service_thread, NULL, run, s);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (failed != 0) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "the session's thread: %s",
+                         strerror(failed));
+    }
+    s->service_runs = true;
+    return DYT_OK;
+}
+
+void dyti_session_service_stop(struct dyt_session *s)
+{
+    if (!s->service_runs) {
+        return;
+    }
+    pthread_mutex_lock(&s->lock);
+    s->ending = true;
+    pthread_mutex_unlock(&s->lock);
+    dyti_session_wake(s);
+    pthread_join(s->service_thread, NULL);
+    s->service_runs = false;
+}

@@ -1,0 +1,169 @@
+/* How a caller waits for what the session's thread does. */
+#include "lib/session_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define GRACE_NS 5000000000ll /* for an answer after giving up */
+
+int64_t dyti_session_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+bool dyti_session_sleep(struct dyt_session *s, int64_t until)
+{
+    struct timespec t = {.tv_sec = (time_t)(until / 1000000000),
+                         .tv_nsec = until % 1000000000};
+
+    return pthread_cond_timedwait(&s->changed, &s->lock, &t) != ETIMEDOUT;
+}
+
+void dyti_session_wake(struct dyt_session *s)
+{
+    (void)!write(s->wake_fd, &(uint64_t){1}, sizeof(uint64_t));
+}
+
+void dyti_session_answer(struct dyt_session *s, enum dyti_call_kind kind,
+                         enum dyt_status status, uint64_t version,
+                         const char *text)
+{
+    struct dyti_call *c = &s->call[kind];
+
+    pthread_mutex_lock(&s->lock);
+    if (c->running && !c->answered) {
+        c->answered = true;
+        c->status = status;
+        c->version = version;
+        snprintf(c->text, sizeof(c->text), "%s", text != NULL ? text : "");
+        pthread_cond_broadcast(&s->changed);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+static int64_t deadline_of(const struct dyt_session *s, int64_t deadline_ns)
+{
+    int64_t now = dyti_session_now();
+    int64_t span = deadline_ns < 0 ? s->timeout_ns : deadline_ns;
+
+    return span > INT64_MAX - now ? INT64_MAX : now + span;
+}
+
+/* Under the lock.  The service asks, this thread pauses the server. */
+static void serve_hook(struct dyt_session *s)
+{
+    enum dyt_status st;
+
+    if (!s->hook.wanted) {
+        return;
+    }
+    s->hook.wanted = false;
+    pthread_mutex_unlock(&s->lock);
+    st = s->hooks.pause(s->hooks.arg);
+    pthread_mutex_lock(&s->lock);
+    s->hook.paused = st == DYT_OK;
+    s->hook.failed = st != DYT_OK;
+    pthread_cond_broadcast(&s->changed);
+}
+
+static enum dyt_status begin(struct dyt_session *s, enum dyti_call_kind kind,
+                             const struct dyti_msg_request *request)
+{
+    struct dyti_call *c = &s->call[kind];
+
+    if (s->dead != DYT_OK) {
+        return dyti_error_adopt(s->dead, s->dead_text);
+    }
+    if (c->running) {
+        return DYTI_FAIL(DYT_ERR_BUSY, "another thread makes this call");
+    }
+    *c = (struct dyti_call){
+        .running = true, .posted = true, .request = *request};
+    s->interrupted = false;
+    dyti_session_wake(s);
+    return DYT_OK;
+}
+
+/* Under the lock, until it is answered. */
+static enum dyt_status await(struct dyt_session *s, enum dyti_call_kind kind,
+                             int64_t until,
+                             void (*give_up)(struct dyt_session *s,
+                                             enum dyt_status why))
+{
+    struct dyti_call *c = &s->call[kind];
+    enum dyt_status why = DYT_OK;
+
+    while (!c->answered && s->dead == DYT_OK) {
+        serve_hook(s);
+        if (c->answered) {
+            break;
+        }
+        if (why == DYT_OK && s->interrupted) {
+            why = DYT_ERR_CANCELLED;
+        } else if (why == DYT_OK && dyti_session_now() >= until) {
+            why = DYT_ERR_TIMEOUT;
+        } else {
+            if (!dyti_session_sleep(s, until) && why != DYT_OK) {
+                break; /* it was given up, and nobody answers that either */
+            }
+            continue;
+        }
+        until = dyti_session_now() + GRACE_NS;
+        if (give_up == NULL) {
+            break;
+        }
+        give_up(s, why);
+    }
+    if (c->answered) {
+        return DYT_OK;
+    }
+    if (s->dead != DYT_OK) {
+        return dyti_error_adopt(s->dead, s->dead_text);
+    }
+    return why == DYT_ERR_CANCELLED
+               ? DYTI_FAIL(why, "interrupted")
+               : DYTI_FAIL(DYT_ERR_TIMEOUT,
+                           "no answer from the job's manager in time");
+}
+
+enum dyt_status dyti_session_call(
+    struct dyt_session *s, enum dyti_call_kind kind,
+    const struct dyti_msg_request *request, int64_t deadline_ns,
+    void (*give_up)(struct dyt_session *s, enum dyt_status why),
+    struct dyti_call *out_call)
+{
+    int64_t until = deadline_of(s, deadline_ns);
+    struct dyti_call *c = &s->call[kind];
+    enum dyt_status st;
+
+    pthread_mutex_lock(&s->lock);
+    st = begin(s, kind, request);
+    if (st == DYT_OK) {
+        st = await(s, kind, until, give_up);
+        if (st == DYT_OK) {
+            st = c->status == DYT_OK ? DYT_OK
+                                     : dyti_error_adopt(c->status, c->text);
+        }
+        if (out_call != NULL) {
+            *out_call = *c;
+        }
+        c->running = c->posted = false;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return st;
+}
+
+void dyti_session_tell(struct dyt_session *s,
+                       const struct dyti_msg_request *request)
+{
+    if (s->told_count < DYTI_SESSION_TOLD) {
+        s->told[s->told_count++] = *request;
+    }
+    dyti_session_wake(s);
+}
