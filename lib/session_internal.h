@@ -36,7 +36,6 @@ enum dyti_call_kind {
 struct dyti_call {
     bool running, posted, answered;
     struct dyti_msg_request request; /* text NULL */
-    uint64_t row;                    /* HASH */
     uint64_t hash;
     enum dyt_status status;
     uint64_t version;

@@ -360,10 +360,7 @@ static enum dyt_status open_link(struct dyt_session *s,
         .source_count = m->source_count,
         .catalogue = s->catalogue,
         .commit = (enum dyt_commit_mode)m->commit,
-        .verify = (enum dyti_verify)(
-            m->verify == DYT_VERIFY_OFF    ? DYTI_VERIFY_OFF
-            : m->verify == DYT_VERIFY_FULL ? DYTI_VERIFY_FULL
-                                           : DYTI_VERIFY_SAMPLE),
+        .verify = (enum dyt_verify)m->verify,
         .kinds = m->kinds,
         .cap_bytes = s->params.cap_bytes,
         .timeout_ns = m->timeout_ns,
@@ -502,7 +499,9 @@ static struct dyt_switch_report report_of(const struct dyti_switch_report *r,
         .verify_ns = r->verify_ns,
         .commit_ns = r->vote_ns + r->commit_ns,
         .total_ns = total_ns,
-        .moved_bytes = r->moved_bytes,
+        /* what sources wrote here they have counted */
+        .moved_bytes =
+            r->moved_bytes > 0 ? r->moved_bytes : r->written_bytes,
         .written_bytes = r->written_bytes};
 }
 
@@ -522,7 +521,7 @@ static enum dyt_status run(struct dyt_session *s, struct dyti_session_link *k,
     said = report_of(&r, o, dyti_session_now() - start);
     m.status = st;
     m.committed = said.committed != 0;
-    m.moved_bytes = r.moved_bytes;
+    m.moved_bytes = said.moved_bytes;
     if (receiver) {
         m.broken = dyti_link_valid(k->link) != DYT_OK;
         m.live_set = dyti_link_live_set(k->link);

@@ -1,0 +1,203 @@
+/* Offers and tickets: a trainer's side. */
+#include "lib/session_internal.h"
+
+#include "lib/handles.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Under the lock. */
+static void cancel_offer(struct dyt_session *s, enum dyt_status why)
+{
+    struct dyti_msg_request r = {.what = DYTI_REQUEST_CANCEL,
+                                 .version =
+                                     s->call[DYTI_CALL_OFFER].request.version};
+
+    (void)why;
+    dyti_session_tell(s, &r);
+}
+
+static enum dyt_status check_offer(struct dyt_session *s,
+                                   const struct dyt_offer_params *p)
+{
+    enum dyt_status st = dyti_struct_check(
+        "dyt_offer_params", p->struct_size,
+        offsetof(struct dyt_offer_params, event) + sizeof(p->event));
+
+    if (st != DYT_OK) {
+        return st;
+    }
+    if (s->params.role != DYT_ROLE_TRAINER || !s->published) {
+        return DYTI_FAIL(DYT_ERR_STATE, "an offer is a trainer's, after it has "
+                                        "published");
+    }
+    if (p->event != NULL) {
+        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                         "an event of a device: rows of this build lie in host "
+                         "memory");
+    }
+    if (s->ticket != NULL) {
+        return DYTI_FAIL(DYT_ERR_STATE,
+                         "version %llu is still offered: wait for its ticket, "
+                         "or cancel it",
+                         (unsigned long long)s->ticket->version);
+    }
+    return DYT_OK;
+}
+
+enum dyt_status dyt_session_offer(dyt_session *s,
+                                  const struct dyt_offer_params *params,
+                                  dyt_ticket **out_ticket)
+{
+    struct dyti_msg_request r = {.what = DYTI_REQUEST_OFFER};
+    struct dyt_ticket *t;
+    enum dyt_status st;
+
+    if (s == NULL || params == NULL || out_ticket == NULL) {
+        return DYTI_FAIL(DYT_ERR_INVALID, "dyt_session_offer: a NULL argument");
+    }
+    t = calloc(1, sizeof(*t));
+    if (t == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "a ticket");
+    }
+    pthread_mutex_lock(&s->lock);
+    st = check_offer(s, params);
+    if (st == DYT_OK) {
+        t->session = s;
+        t->version = params->version;
+        s->ticket = t; /* its end may be heard before the offer returns */
+        r.version = params->version;
+        r.snapshot = params->snapshot != 0;
+        r.takes = r.snapshot || dyti_session_has_snapshots(s);
+    }
+    pthread_mutex_unlock(&s->lock);
+    st = st != DYT_OK ? st
+                      : dyti_session_call(s, DYTI_CALL_OFFER, &r, -1,
+                                          cancel_offer, NULL);
+    if (st != DYT_OK) {
+        pthread_mutex_lock(&s->lock);
+        if (s->ticket == t) {
+            s->ticket = NULL;
+        }
+        pthread_mutex_unlock(&s->lock);
+        free(t);
+        return st;
+    }
+    *out_ticket = t;
+    return DYT_OK;
+}
+
+/* Under the lock. */
+static enum dyt_status ended(const struct dyt_ticket *t)
+{
+    return t->status == DYT_OK ? DYT_OK : dyti_error_adopt(t->status, t->text);
+}
+
+enum dyt_status dyt_ticket_wait(dyt_ticket *t, int64_t deadline_ns)
+{
+    struct dyt_session *s;
+    int64_t until;
+    enum dyt_status st = DYT_PENDING;
+
+    if (t == NULL) {
+        return DYTI_FAIL(DYT_ERR_INVALID, "dyt_ticket_wait: a NULL argument");
+    }
+    s = t->session;
+    until = dyti_session_now() + (deadline_ns < 0 ? s->timeout_ns : deadline_ns);
+    pthread_mutex_lock(&s->lock);
+    s->interrupted = false;
+    while (!t->done && !s->interrupted) {
+        if (!dyti_session_sleep(s, until) && !t->done) {
+            break;
+        }
+    }
+    if (t->done) {
+        st = ended(t);
+    } else if (s->interrupted) {
+        st = DYTI_FAIL(DYT_ERR_CANCELLED, "interrupted");
+    }
+    pthread_mutex_unlock(&s->lock);
+    return st;
+}
+
+enum dyt_status dyt_ticket_done(dyt_ticket *t)
+{
+    enum dyt_status st = DYT_PENDING;
+
+    if (t == NULL) {
+        return DYTI_FAIL(DYT_ERR_INVALID, "dyt_ticket_done: a NULL argument");
+    }
+    pthread_mutex_lock(&t->session->lock);
+    if (t->done) {
+        st = ended(t);
+    }
+    pthread_mutex_unlock(&t->session->lock);
+    return st;
+}
+
+enum dyt_status dyt_ticket_cancel(dyt_ticket *t)
+{
+    struct dyti_msg_request r = {.what = DYTI_REQUEST_CANCEL};
+    struct dyt_session *s;
+    enum dyt_status st = DYT_OK;
+    int64_t until;
+
+    if (t == NULL) {
+        return DYTI_FAIL(DYT_ERR_INVALID, "dyt_ticket_cancel: a NULL argument");
+    }
+    s = t->session;
+    until = dyti_session_now() + s->timeout_ns;
+    r.version = t->version;
+    pthread_mutex_lock(&s->lock);
+    if (!t->done) {
+        dyti_session_tell(s, &r);
+    }
+    while (!t->done && st == DYT_OK) {
+        if (!dyti_session_sleep(s, until) && !t->done) {
+            st = DYTI_FAIL(DYT_ERR_TIMEOUT,
+                           "version %llu is still being read",
+                           (unsigned long long)t->version);
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    return st;
+}
+
+void dyt_ticket_destroy(dyt_ticket *t)
+{
+    if (t == NULL) {
+        return;
+    }
+    if (!t->done) {
+        (void)dyt_ticket_cancel(t);
+    }
+    pthread_mutex_lock(&t->session->lock);
+    if (t->session->ticket == t) {
+        t->session->ticket = NULL;
+    }
+    pthread_mutex_unlock(&t->session->lock);
+    free(t);
+}
+
+enum dyt_status dyt_session_will_write(dyt_session *s)
+{
+    enum dyt_status st = DYT_OK;
+
+    if (s == NULL) {
+        return DYTI_FAIL(DYT_ERR_INVALID,
+                         "dyt_session_will_write: a NULL argument");
+    }
+    pthread_mutex_lock(&s->lock);
+    /* what was copied to a snapshot may be written */
+    if (s->ticket != NULL &&
+        !(s->whole != NULL && s->whole_version == s->ticket->version)) {
+        st = DYTI_FAIL(DYT_ERR_STATE,
+                       "version %llu is offered and may be read now: wait for "
+                       "its ticket, or cancel it",
+                       (unsigned long long)s->ticket->version);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return st;
+}

@@ -1,0 +1,74 @@
+/* What `dynatrain status` asks: one question, one answer. */
+#include "lib/session_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static enum dyt_status ask(struct dyti_hub_client *client)
+{
+    struct dyti_envelope e = dyti_hub_client_stamp(client, DYTI_MSG_STATUS, 0);
+    char none[] = "";
+    struct dyti_msg_status m = {.json = none};
+    struct dyti_buffer buffer;
+    enum dyt_status st = dyti_wire_status_encode(&e, &m, &buffer);
+
+    return st != DYT_OK ? st : dyti_hub_client_send(client, &buffer);
+}
+
+static enum dyt_status await(struct dyti_hub_client *client,
+                             const char *address, int64_t until,
+                             char **out_json)
+{
+    for (;;) {
+        struct dyti_hub_frame frame = {0};
+        struct dyti_msg_status m;
+        int64_t left = (until - dyti_session_now()) / 1000000;
+        bool other;
+        enum dyt_status st;
+
+        if (left <= 0) {
+            return DYTI_FAIL(DYT_ERR_TIMEOUT, "nobody answers at %s", address);
+        }
+        st = dyti_hub_client_wait(client, -1, left, &frame, &other);
+        if (st == DYT_OK && frame.envelope.type == DYTI_MSG_STATUS) {
+            st = dyti_wire_status_decode(frame.buffer.bytes,
+                                         frame.buffer.size_bytes, &m);
+            dyti_hub_frame_fini(&frame);
+            if (st == DYT_OK) {
+                *out_json = m.json;
+            }
+            return st;
+        }
+        dyti_hub_frame_fini(&frame);
+        if (st != DYT_OK && st != DYT_PENDING) {
+            return st;
+        }
+    }
+}
+
+enum dyt_status dyt_job_status(const char *address, const char *key,
+                               const char *manager_key, int64_t timeout_ns,
+                               char **out_json)
+{
+    struct dyti_hub_client_params hub = {
+        .codec = {dyti_wire_envelope, dyti_wire_protocol},
+        .key = key,
+        .manager_key = manager_key};
+    struct dyti_hub_client *client = NULL;
+    enum dyt_status st;
+
+    if (address == NULL || out_json == NULL) {
+        return DYTI_FAIL(DYT_ERR_INVALID, "dyt_job_status: a NULL argument");
+    }
+    st = dyti_address_parse(address, NULL, &hub.address);
+    st = st != DYT_OK ? st : dyti_hub_client_open(&hub, &client);
+    st = st != DYT_OK ? st : ask(client);
+    st = st != DYT_OK
+             ? st
+             : await(client, address,
+                     dyti_session_now() +
+                         (timeout_ns > 0 ? timeout_ns : 5000000000ll),
+                     out_json);
+    dyti_hub_client_close(client);
+    return st;
+}
