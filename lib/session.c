@@ -72,8 +72,7 @@ static enum dyt_status copy_text(struct dyt_session *s, uint32_t at,
     }
     s->text[at] = strdup(*text);
     *text = s->text[at];
-    return s->text[at] != NULL ? DYT_OK
-                               : DYTI_FAIL(DYT_ERR_NOMEM, "a session");
+    return s->text[at] != NULL ? DYT_OK : DYTI_FAIL(DYT_ERR_NOMEM, "a session");
 }
 
 static enum dyt_status copy_attributes(struct dyt_session *s)
@@ -93,8 +92,8 @@ static enum dyt_status copy_attributes(struct dyt_session *s)
         if (s->attribute_name[i] == NULL) {
             return DYTI_FAIL(DYT_ERR_NOMEM, "a session");
         }
-        s->attribute[i] = (struct dyt_attribute){s->attribute_name[i],
-                                                 p->attribute[i].value};
+        s->attribute[i] =
+            (struct dyt_attribute){s->attribute_name[i], p->attribute[i].value};
     }
     if (p->expert_count > 0) {
         memcpy(s->expert, p->expert, p->expert_count * sizeof(*s->expert));
@@ -138,7 +137,8 @@ static enum dyt_status copy_params(struct dyt_session *s,
     return st;
 }
 
-/* ---- the manager, where this member hosts it ------------------------------ */
+/* ---- the manager, where this member hosts it ------------------------------
+ */
 
 static void *run_manager(void *arg)
 {
@@ -290,8 +290,8 @@ static enum dyt_status connect_hub(struct dyt_session *s)
         .codec = {dyti_wire_envelope, dyti_wire_protocol},
         .key = s->params.key,
         .manager_key = s->params.manager_key};
-    enum dyt_status st = dyti_address_parse(s->params.address, s->params.job,
-                                            &hub.address);
+    enum dyt_status st =
+        dyti_address_parse(s->params.address, s->params.job, &hub.address);
 
     return st != DYT_OK ? st : dyti_hub_client_open(&hub, &s->client);
 }
@@ -379,9 +379,8 @@ void dyt_session_leave(dyt_session *s)
     dyti_memory_view_fini(&s->memory);
     dyti_memory_view_fini(&s->second);
     dyti_model_destroy(s->catalogue);
-    for (uint32_t i = 0; s->attribute_name != NULL &&
-                         i < s->params.attribute_count;
-         i++) {
+    for (uint32_t i = 0;
+         s->attribute_name != NULL && i < s->params.attribute_count; i++) {
         free(s->attribute_name[i]);
     }
     free(s->attribute_name);
@@ -428,15 +427,13 @@ static enum dyt_status copy_rows(struct dyt_session *s,
                          (unsigned long long)view->row_count);
     }
     for (uint64_t i = 0; i < view->row_count; i++) {
-        const char *at =
-            (const char *)view->row + i * view->row_struct_size;
+        const char *at = (const char *)view->row + i * view->row_struct_size;
         size_t bytes = view->row_struct_size < sizeof(*s->row)
                            ? view->row_struct_size
                            : sizeof(*s->row);
 
         memcpy(&s->row[i], at, bytes);
-        if ((s->row[i].flags & DYT_ROW_STAGED) != 0 &&
-            s->row[i].data == NULL) {
+        if ((s->row[i].flags & DYT_ROW_STAGED) != 0 && s->row[i].data == NULL) {
             uint64_t need = row_bytes(&s->row[i]);
 
             s->staged[i] = aligned_alloc(64, (need + 63u) / 64u * 64u + 64u);
@@ -462,10 +459,9 @@ static enum dyt_status prepare_view(struct dyt_session *s,
     st = st != DYT_OK ? st : copy_rows(s, view);
     own.row = s->row;
     own.row_count = s->row_count;
-    return st != DYT_OK
-               ? st
-               : dyti_view_check_memory(&own, s->params.role ==
-                                                  DYT_ROLE_RECEIVER);
+    return st != DYT_OK ? st
+                        : dyti_view_check_memory(&own, s->params.role ==
+                                                           DYT_ROLE_RECEIVER);
 }
 
 enum dyt_status dyt_session_publish(dyt_session *s, const struct dyt_view *view,

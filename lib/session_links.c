@@ -353,18 +353,17 @@ static enum dyt_status open_link(struct dyt_session *s,
                                  const struct dyti_msg_link *m,
                                  struct dyti_session_link *k)
 {
-    struct dyti_link_params p = {
-        .struct_size = sizeof(p),
-        .rank = m->rank,
-        .member_count = m->member_count,
-        .source_count = m->source_count,
-        .catalogue = s->catalogue,
-        .commit = (enum dyt_commit_mode)m->commit,
-        .verify = (enum dyt_verify)m->verify,
-        .kinds = m->kinds,
-        .cap_bytes = s->params.cap_bytes,
-        .timeout_ns = m->timeout_ns,
-        .live_set = m->live_set};
+    struct dyti_link_params p = {.struct_size = sizeof(p),
+                                 .rank = m->rank,
+                                 .member_count = m->member_count,
+                                 .source_count = m->source_count,
+                                 .catalogue = s->catalogue,
+                                 .commit = (enum dyt_commit_mode)m->commit,
+                                 .verify = (enum dyt_verify)m->verify,
+                                 .kinds = m->kinds,
+                                 .cap_bytes = s->params.cap_bytes,
+                                 .timeout_ns = m->timeout_ns,
+                                 .live_set = m->live_set};
     int fd = -1;
     enum dyt_status st;
 
@@ -500,8 +499,7 @@ static struct dyt_switch_report report_of(const struct dyti_switch_report *r,
         .commit_ns = r->vote_ns + r->commit_ns,
         .total_ns = total_ns,
         /* what sources wrote here they have counted */
-        .moved_bytes =
-            r->moved_bytes > 0 ? r->moved_bytes : r->written_bytes,
+        .moved_bytes = r->moved_bytes > 0 ? r->moved_bytes : r->written_bytes,
         .written_bytes = r->written_bytes};
 }
 

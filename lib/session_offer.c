@@ -105,7 +105,8 @@ enum dyt_status dyt_ticket_wait(dyt_ticket *t, int64_t deadline_ns)
         return DYTI_FAIL(DYT_ERR_INVALID, "dyt_ticket_wait: a NULL argument");
     }
     s = t->session;
-    until = dyti_session_now() + (deadline_ns < 0 ? s->timeout_ns : deadline_ns);
+    until =
+        dyti_session_now() + (deadline_ns < 0 ? s->timeout_ns : deadline_ns);
     pthread_mutex_lock(&s->lock);
     s->interrupted = false;
     while (!t->done && !s->interrupted) {
@@ -156,8 +157,7 @@ enum dyt_status dyt_ticket_cancel(dyt_ticket *t)
     }
     while (!t->done && st == DYT_OK) {
         if (!dyti_session_sleep(s, until) && !t->done) {
-            st = DYTI_FAIL(DYT_ERR_TIMEOUT,
-                           "version %llu is still being read",
+            st = DYTI_FAIL(DYT_ERR_TIMEOUT, "version %llu is still being read",
                            (unsigned long long)t->version);
         }
     }

@@ -39,9 +39,9 @@ enum dyt_status dyt_session_map(dyt_session *s, struct dyt_row *row,
     }
     st = st != DYT_OK
              ? st
-             : dyti_mapped_open(
-                   row, row_count,
-                   s->params.commit == DYT_COMMIT_DOUBLE ? 2 : 1, &s->mapped);
+             : dyti_mapped_open(row, row_count,
+                                s->params.commit == DYT_COMMIT_DOUBLE ? 2 : 1,
+                                &s->mapped);
     pthread_mutex_unlock(&s->lock);
     return st;
 }
@@ -51,10 +51,10 @@ static enum dyt_status check_row(const struct dyt_session *s, uint64_t row)
 {
     return s->published && row < s->row_count
                ? DYT_OK
-               : DYTI_FAIL(DYT_ERR_INVALID, "row %llu of %llu published ones",
-                           (unsigned long long)row,
-                           (unsigned long long)(s->published ? s->row_count
-                                                             : 0));
+               : DYTI_FAIL(
+                     DYT_ERR_INVALID, "row %llu of %llu published ones",
+                     (unsigned long long)row,
+                     (unsigned long long)(s->published ? s->row_count : 0));
 }
 
 enum dyt_status dyt_session_row_data(dyt_session *s, uint64_t row,
@@ -181,8 +181,8 @@ enum dyt_status dyt_session_receive(dyt_session *s, uint64_t version,
     s->hook = (struct dyti_session_hook_state){0};
     pthread_mutex_unlock(&s->lock);
     st = st != DYT_OK ? st
-                      : dyti_session_call(s, DYTI_CALL_RECEIVE, &r,
-                                          deadline_ns, withdraw, NULL);
+                      : dyti_session_call(s, DYTI_CALL_RECEIVE, &r, deadline_ns,
+                                          withdraw, NULL);
     snprintf(text, sizeof(text), "%s", dyti_error_message());
     pthread_mutex_lock(&s->lock);
     resumed = resume_server(s);
@@ -258,9 +258,9 @@ enum dyt_status dyt_session_row_hash(dyt_session *s, uint64_t row,
     st = check_row(s, row);
     none.version = row;
     pthread_mutex_unlock(&s->lock);
-    st = st != DYT_OK ? st
-                      : dyti_session_call(s, DYTI_CALL_HASH, &none, -1, NULL,
-                                          &answer);
+    st = st != DYT_OK
+             ? st
+             : dyti_session_call(s, DYTI_CALL_HASH, &none, -1, NULL, &answer);
     if (st == DYT_OK) {
         *out_hash = answer.hash;
     }
@@ -311,8 +311,8 @@ static enum dyt_status tell_manager(struct dyt_session *s, uint32_t what)
 
 enum dyt_status dyt_session_release(dyt_session *s, uint32_t tags)
 {
-    enum dyt_status st = s == NULL ? null_argument("dyt_session_release")
-                                   : check_tags(tags);
+    enum dyt_status st =
+        s == NULL ? null_argument("dyt_session_release") : check_tags(tags);
 
     if (st != DYT_OK) {
         return st;
@@ -359,8 +359,8 @@ static enum dyt_status check_restore(const struct dyt_session *s, uint32_t tags)
 
 enum dyt_status dyt_session_restore(dyt_session *s, uint32_t tags)
 {
-    enum dyt_status st = s == NULL ? null_argument("dyt_session_restore")
-                                   : check_tags(tags);
+    enum dyt_status st =
+        s == NULL ? null_argument("dyt_session_restore") : check_tags(tags);
 
     st = st != DYT_OK ? st : check_restore(s, tags);
     if (st != DYT_OK) {

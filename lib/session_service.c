@@ -54,7 +54,8 @@ static enum dyt_status start_call(struct dyt_session *s,
         uint64_t hash = 0;
 
         st = s->last != NULL
-                 ? dyti_link_row_hash(s->last, (uint32_t)c->request.version, &hash)
+                 ? dyti_link_row_hash(s->last, (uint32_t)c->request.version,
+                                      &hash)
                  : DYTI_FAIL(DYT_ERR_STATE, "no version was received yet");
         pthread_mutex_lock(&s->lock);
         s->call[kind].hash = hash;

@@ -63,12 +63,11 @@ enum dyt_status dyt_job_status(const char *address, const char *key,
     st = dyti_address_parse(address, NULL, &hub.address);
     st = st != DYT_OK ? st : dyti_hub_client_open(&hub, &client);
     st = st != DYT_OK ? st : ask(client);
-    st = st != DYT_OK
-             ? st
-             : await(client, address,
-                     dyti_session_now() +
-                         (timeout_ns > 0 ? timeout_ns : 5000000000ll),
-                     out_json);
+    st = st != DYT_OK ? st
+                      : await(client, address,
+                              dyti_session_now() +
+                                  (timeout_ns > 0 ? timeout_ns : 5000000000ll),
+                              out_json);
     dyti_hub_client_close(client);
     return st;
 }

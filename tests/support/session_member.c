@@ -162,14 +162,15 @@ static int offer(uint64_t version)
 
 static int trainer(char **arg)
 {
-    struct dyt_session_params join = {.struct_size = sizeof(join),
-                                      .role = DYT_ROLE_TRAINER,
-                                      .address = arg[0],
-                                      .job = arg[1],
-                                      .rank = (uint32_t)atol(arg[2]),
-                                      .size = (uint32_t)atol(arg[3]),
-                                      .host_manager = 2, /* the test serves */
-                                      .timeout_ns = 10000000000};
+    struct dyt_session_params join = {
+        .struct_size = sizeof(join),
+        .role = DYT_ROLE_TRAINER,
+        .address = arg[0],
+        .job = arg[1],
+        .rank = (uint32_t)strtoul(arg[2], NULL, 10),
+        .size = (uint32_t)strtoul(arg[3], NULL, 10),
+        .host_manager = 2, /* the test serves */
+        .timeout_ns = 10000000000};
     struct dyt_view view;
     char line[128];
 
@@ -283,11 +284,11 @@ static int server(char **arg)
         .role = DYT_ROLE_RECEIVER,
         .address = arg[0],
         .job = arg[1],
-        .replica = (uint32_t)atol(arg[2]),
-        .rank = (uint32_t)atol(arg[3]),
-        .size = (uint32_t)atol(arg[4]),
-        .tp_rank = (uint32_t)atol(arg[3]),
-        .tp_size = (uint32_t)atol(arg[4]),
+        .replica = (uint32_t)strtoul(arg[2], NULL, 10),
+        .rank = (uint32_t)strtoul(arg[3], NULL, 10),
+        .size = (uint32_t)strtoul(arg[4], NULL, 10),
+        .tp_rank = (uint32_t)strtoul(arg[3], NULL, 10),
+        .tp_size = (uint32_t)strtoul(arg[4], NULL, 10),
         .commit = mapped                          ? DYT_COMMIT_DOUBLE
                   : strcmp(mode, "in_place") == 0 ? DYT_COMMIT_IN_PLACE
                                                   : DYT_COMMIT_STAGED,
