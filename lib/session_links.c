@@ -498,8 +498,7 @@ static struct dyt_switch_report report_of(const struct dyti_switch_report *r,
         .verify_ns = r->verify_ns,
         .commit_ns = r->vote_ns + r->commit_ns,
         .total_ns = total_ns,
-        /* what sources wrote here they have counted */
-        .moved_bytes = r->moved_bytes > 0 ? r->moved_bytes : r->written_bytes,
+        .moved_bytes = r->moved_bytes,
         .written_bytes = r->written_bytes};
 }
 
@@ -519,6 +518,13 @@ static enum dyt_status run(struct dyt_session *s, struct dyti_session_link *k,
     said = report_of(&r, o, dyti_session_now() - start);
     m.status = st;
     m.committed = said.committed != 0;
+    if (receiver && said.committed != 0 && said.moved_bytes == 0) {
+        /* the sources wrote it: what its rows hold */
+        for (uint32_t kind = 0; kind < DYTI_KIND_COUNT; kind++) {
+            said.moved_bytes += s->memory.view.region_bytes[kind];
+        }
+        said.written_bytes = said.moved_bytes;
+    }
     m.moved_bytes = said.moved_bytes;
     if (receiver) {
         m.broken = dyti_link_valid(k->link) != DYT_OK;
