@@ -1,15 +1,13 @@
 /* dynatrain status: who is in a session's job, and what they hold. */
 #include "cli/commands.h"
 #include "cli/exit.h"
+#include "format/session_status.h"
 
 #include <argp.h>
 #include <dynatrain/layout.h>
 #include <dynatrain/session.h>
-#include <inttypes.h>
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <string.h>
 
 enum { OPT_KEY = 256, OPT_MANAGER };
 
@@ -68,60 +66,6 @@ static const struct argp argp = {
     NULL,
     NULL};
 
-static const char *text_of(const json_t *group, const char *key)
-{
-    const char *text = json_string_value(json_object_get(group, key));
-
-    return text != NULL ? text : "-";
-}
-
-static void print_replica(const json_t *r)
-{
-    const json_t *version = json_object_get(r, "version");
-    char number[24] = "-", name[96];
-
-    if (json_is_integer(version)) {
-        snprintf(number, sizeof(number), "%" PRId64,
-                 (int64_t)json_integer_value(version));
-    }
-    snprintf(name, sizeof(name), "%s/%" PRId64, text_of(r, "pool"),
-             (int64_t)json_integer_value(json_object_get(r, "replica")));
-    printf("%-16s %8s  %-10s %14" PRId64 "  %s\n", name, number,
-           text_of(r, "state"),
-           (int64_t)json_integer_value(json_object_get(r, "bytes")),
-           text_of(r, "last_error"));
-}
-
-static int print_text(const char *text)
-{
-    json_error_t where;
-    json_t *all = json_loads(text, 0, &where);
-    const json_t *trainer = json_object_get(all, "trainer");
-    const json_t *replica;
-    size_t i;
-
-    if (all == NULL) {
-        return dyti_exit_fail(
-            "status",
-            DYTI_FAIL(DYT_ERR_FORMAT, "the manager's answer: %s", where.text));
-    }
-    printf("job      %s\n", text_of(all, "job"));
-    if (json_is_object(trainer)) {
-        printf("trainer  %s, %" PRId64 " ranks\n", text_of(trainer, "state"),
-               (int64_t)json_integer_value(json_object_get(trainer, "size")));
-    } else {
-        printf("trainer  none\n");
-    }
-    printf("%-16s %8s  %-10s %14s  %s\n", "replica", "version", "state",
-           "bytes", "last error");
-    json_array_foreach(json_object_get(all, "replicas"), i, replica)
-    {
-        print_replica(replica);
-    }
-    json_decref(all);
-    return DYTI_EXIT_OK;
-}
-
 int dyti_cmd_status(int argc, char **argv)
 {
     struct status s = {0};
@@ -139,7 +83,8 @@ int dyti_cmd_status(int argc, char **argv)
         puts(text);
         code = DYTI_EXIT_OK;
     } else {
-        code = print_text(text);
+        st = dyti_session_status_print(text, stdout);
+        code = st == DYT_OK ? DYTI_EXIT_OK : dyti_exit_fail("status", st);
     }
     dyt_text_free(text);
     return code;

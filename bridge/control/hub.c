@@ -80,8 +80,7 @@ static enum dyt_status take_lock(struct dyti_hub *hub)
             owner[got > 0 ? (size_t)got : 0] = '\0';
             close(fd);
             return DYTI_FAIL(DYT_ERR_BUSY, "pid %s serves %s already",
-                             owner[0] != '\0' ? owner : "?",
-                             hub->address.path);
+                             owner[0] != '\0' ? owner : "?", hub->address.path);
         }
         if (is_lock_of(fd, hub->lock_path)) {
             hub->lock_fd = fd;
@@ -121,9 +120,8 @@ static enum dyt_status allow_folder(struct dyti_hub *hub, const char *folder)
     struct dirent *entry;
 
     if (dir == NULL) {
-        return DYTI_FAIL(DYT_ERR_CONFIG,
-                         "the folder %s of authorized keys: %s", folder,
-                         strerror(errno));
+        return DYTI_FAIL(DYT_ERR_CONFIG, "the folder %s of authorized keys: %s",
+                         folder, strerror(errno));
     }
     while (st == DYT_OK && (entry = readdir(dir)) != NULL) {
         const char *dot = strrchr(entry->d_name, '.');
@@ -166,8 +164,8 @@ static enum dyt_status guard(struct dyti_hub *hub,
     } else {
         memcpy(folder, ".", 2);
     }
-    st = allow_folder(hub, params->authorized != NULL ? params->authorized
-                                                      : folder);
+    st = allow_folder(hub,
+                      params->authorized != NULL ? params->authorized : folder);
     if (st != DYT_OK) {
         return st;
     }
@@ -219,8 +217,8 @@ static void answer_zap(struct dyti_hub *hub)
             is_curve = zmq_msg_size(&frame) == 5 &&
                        memcmp(zmq_msg_data(&frame), "CURVE", 5) == 0;
         } else if (part == 6) {
-            ok = is_curve && is_authorized(hub, zmq_msg_data(&frame),
-                                           zmq_msg_size(&frame));
+            ok = is_curve &&
+                 is_authorized(hub, zmq_msg_data(&frame), zmq_msg_size(&frame));
         }
         more = zmq_msg_more(&frame);
         zmq_msg_close(&frame);
@@ -443,13 +441,13 @@ enum dyt_status dyti_hub_wait(struct dyti_hub *hub, const int *fd,
     int ready;
 
     st = DYTI_GROW(hub->item, hub->item_cap, fd_count + 2);
-    st = st == DYT_OK ? DYTI_GROW(hub->where, hub->where_cap, fd_count + 2)
-                      : st;
+    st =
+        st == DYT_OK ? DYTI_GROW(hub->where, hub->where_cap, fd_count + 2) : st;
     if (st != DYT_OK) {
         return st;
     }
-    hub->item[0] = (zmq_pollitem_t){.socket = hub->socket.socket,
-                                    .events = ZMQ_POLLIN};
+    hub->item[0] =
+        (zmq_pollitem_t){.socket = hub->socket.socket, .events = ZMQ_POLLIN};
     if (hub->zap != NULL) {
         hub->item[n++] =
             (zmq_pollitem_t){.socket = hub->zap, .events = ZMQ_POLLIN};
@@ -463,8 +461,7 @@ enum dyt_status dyti_hub_wait(struct dyti_hub *hub, const int *fd,
         }
     }
     *out_event = DYTI_HUB_TIMEOUT;
-    ready = zmq_poll(hub->item, (int)n,
-                     timeout_ms < 0 ? -1 : (long)timeout_ms);
+    ready = zmq_poll(hub->item, (int)n, timeout_ms < 0 ? -1 : (long)timeout_ms);
     if (ready < 0) {
         return zmq_errno() == EINTR ? DYT_OK
                                     : dyti_zmq_fail("zmq_poll", "a job's hub");
@@ -498,8 +495,7 @@ struct dyti_envelope dyti_hub_stamp(struct dyti_hub *hub,
 enum dyt_status dyti_hub_send(struct dyti_hub *hub, uint32_t peer,
                               struct dyti_buffer *buffer)
 {
-    const struct peer *p =
-        peer < hub->peer_count ? &hub->peer[peer] : NULL;
+    const struct peer *p = peer < hub->peer_count ? &hub->peer[peer] : NULL;
 
     if (p == NULL || p->identity_bytes == 0 ||
         zmq_send(hub->socket.socket, p->identity, p->identity_bytes,

@@ -41,13 +41,12 @@ static enum dyt_status set_keys(struct dyti_hub_client *c,
     if (st == DYT_OK && zmq_curve_public(pub, own) != 0) {
         st = DYTI_FAIL(DYT_ERR_CONFIG, "%s is no secret key", params->key);
     }
-    if (st == DYT_OK &&
-        (zmq_setsockopt(c->socket.socket, ZMQ_CURVE_SERVERKEY, manager,
-                        sizeof(manager)) != 0 ||
-         zmq_setsockopt(c->socket.socket, ZMQ_CURVE_PUBLICKEY, pub,
-                        sizeof(pub)) != 0 ||
-         zmq_setsockopt(c->socket.socket, ZMQ_CURVE_SECRETKEY, own,
-                        sizeof(own)) != 0)) {
+    if (st == DYT_OK && (zmq_setsockopt(c->socket.socket, ZMQ_CURVE_SERVERKEY,
+                                        manager, sizeof(manager)) != 0 ||
+                         zmq_setsockopt(c->socket.socket, ZMQ_CURVE_PUBLICKEY,
+                                        pub, sizeof(pub)) != 0 ||
+                         zmq_setsockopt(c->socket.socket, ZMQ_CURVE_SECRETKEY,
+                                        own, sizeof(own)) != 0)) {
         st = dyti_zmq_fail("CURVE", c->address.endpoint);
     }
     memset(own, 0, sizeof(own));
@@ -258,8 +257,8 @@ enum dyt_status dyti_hub_client_wait(struct dyti_hub_client *client, int fd,
         {.socket = client->socket.socket, .events = ZMQ_POLLIN},
         {.socket = client->monitor, .events = ZMQ_POLLIN},
         {.fd = fd, .events = ZMQ_POLLIN}};
-    int ready = zmq_poll(item, fd >= 0 ? 3 : 2,
-                         timeout_ms < 0 ? -1 : (long)timeout_ms);
+    int ready =
+        zmq_poll(item, fd >= 0 ? 3 : 2, timeout_ms < 0 ? -1 : (long)timeout_ms);
     enum dyt_status st = DYT_PENDING;
 
     *out_fd = false;

@@ -142,13 +142,18 @@ void dyti_option_print(const struct dyti_option *option, const void *base,
     }
 }
 
-/* Rows of [eval] say nothing where nothing is evaluated, and a job that gives
- * them all the same is refused. */
+/* Rows of [eval] where nothing is evaluated, of [plugin] where the ranks
+ * generate: a job that gives them all the same is refused. */
 static bool says_nothing(enum dyti_option_scope scope,
                          const struct dyti_option *row, const void *base)
 {
     const struct dyti_job *job = base;
+    const struct dyti_job_phase *phase = base;
 
+    if (scope == DYTI_SCOPE_PHASE) {
+        return strncmp(row->path, "plugin.", 7) == 0 &&
+               phase->engine == DYTI_ENGINE_BUILTIN;
+    }
     return scope == DYTI_SCOPE_JOB && strncmp(row->path, "eval.", 5) == 0 &&
            strcmp(row->path, "eval.data") != 0 && job->eval.data[0] == '\0';
 }

@@ -15,11 +15,12 @@ static uint32_t read_u32(struct dyti_reader *r, const char *field)
 
 static void write_join(struct dyti_writer *w, const struct dyti_msg_join *m)
 {
-    const uint32_t number[] = {
-        m->role,    m->replica, m->rank,    m->size,    m->tp_rank, m->tp_size,
-        m->pp_rank, m->pp_size, m->dp_rank, m->dp_size, m->ep_rank, m->ep_size,
-        m->commit,  m->mapped,  m->verify,  m->policy,  m->quorum,
-        m->max_version_skew};
+    const uint32_t number[] = {m->role,    m->replica, m->rank,
+                               m->size,    m->tp_rank, m->tp_size,
+                               m->pp_rank, m->pp_size, m->dp_rank,
+                               m->dp_size, m->ep_rank, m->ep_size,
+                               m->commit,  m->mapped,  m->verify,
+                               m->policy,  m->quorum,  m->max_version_skew};
 
     dyti_write_array(w, 3 + sizeof(number) / sizeof(number[0]) + 4);
     dyti_write_text(w, m->job);

@@ -92,7 +92,7 @@ void dyti_msg_part_fini(struct dyti_msg_part *part);
 struct dyti_msg_memory {
     int32_t status; /* not DYT_OK: it does not fit, or there is no snapshot */
     char *text;
-    uint32_t link; /* of the snapshot; UINT32_MAX: its own rows */
+    uint32_t link;              /* of the snapshot; UINT32_MAX: its own rows */
     struct dyti_msg_part *part; /* [part_count] address sets */
     uint32_t part_count;
 };

@@ -11,8 +11,8 @@
 static void *items(struct dyti_reader *r, const char *field, uint64_t count,
                    size_t item_bytes)
 {
-    void *p = count > 0 && r->status == DYT_OK ? calloc(count, item_bytes)
-                                               : NULL;
+    void *p =
+        count > 0 && r->status == DYT_OK ? calloc(count, item_bytes) : NULL;
 
     if (p == NULL && count > 0 && r->status == DYT_OK) {
         r->status = DYTI_FAIL(DYT_ERR_NOMEM, "%s message: %llu %s", r->what,
@@ -84,8 +84,8 @@ static void read_extents(struct dyti_reader *outer, struct dyti_msg_part *p)
     if (!dyti_read_nested(outer, "extents", &r)) {
         return;
     }
-    p->extent = items(&r, "extents", r.count / EXTENT_FIELDS,
-                      sizeof(*p->extent));
+    p->extent =
+        items(&r, "extents", r.count / EXTENT_FIELDS, sizeof(*p->extent));
     p->extent_count = p->extent != NULL ? r.count / EXTENT_FIELDS : 0;
     for (uint32_t i = 0; i < p->extent_count; i++) {
         struct dyti_msg_extent *e = &p->extent[i];

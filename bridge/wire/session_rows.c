@@ -30,8 +30,8 @@ static uint32_t read_ndim(struct dyti_reader *r)
 static void *items(struct dyti_reader *r, const char *field, uint32_t count,
                    size_t item_bytes)
 {
-    void *p = count > 0 && r->status == DYT_OK ? calloc(count, item_bytes)
-                                               : NULL;
+    void *p =
+        count > 0 && r->status == DYT_OK ? calloc(count, item_bytes) : NULL;
 
     if (p == NULL && count > 0 && r->status == DYT_OK) {
         r->status = DYTI_FAIL(DYT_ERR_NOMEM, "%s message: %u %s", r->what,
@@ -73,11 +73,11 @@ static void write_rows(struct dyti_writer *w, const struct dyti_msg_rows *m)
         for (uint32_t p = 0; p < row->piece_count; p++) {
             const char *at = (const char *)row->piece;
 
-            write_piece(w,
-                        (const struct dyt_piece
-                             *)(const void *)(at + (size_t)p *
-                                                       row->piece_struct_size),
-                        row->ndim);
+            write_piece(
+                w,
+                (const struct dyt_piece
+                     *)(const void *)(at + (size_t)p * row->piece_struct_size),
+                row->ndim);
         }
     }
 }

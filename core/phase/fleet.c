@@ -1,4 +1,4 @@
-/* Who is there: joins, the way to a published group, deaths. */
+/* Who is there: joins, deaths, and which event goes where. */
 #include "phase/fleet.h"
 
 #include "base/array.h"
@@ -18,8 +18,8 @@ enum dyt_status dyti_fleet_init(struct dyti_fleet *fleet)
         return st;
     }
     fleet->group_count = 1;
-    fleet->group[0] = (struct dyti_fleet_group){.role = DYTI_FLEET_TRAINER,
-                                                .busy = NONE};
+    fleet->group[0] =
+        (struct dyti_fleet_group){.role = DYTI_FLEET_TRAINER, .busy = NONE};
     return DYT_OK;
 }
 
@@ -266,8 +266,8 @@ enum dyt_status dyti_fleet_join(struct dyti_fleet *fleet,
 {
     uint32_t at = find_group(fleet, p), id = NONE;
     enum dyt_status st = check_degrees(p);
-    bool fresh = at == NONE || !fleet->group[at].used ||
-                 is_deserted(&fleet->group[at]);
+    bool fresh =
+        at == NONE || !fleet->group[at].used || is_deserted(&fleet->group[at]);
 
     for (uint32_t r = 0; st == DYT_OK && !fresh && r < fleet->group[at].size;
          r++) {
@@ -302,216 +302,12 @@ enum dyt_status dyti_fleet_join(struct dyti_fleet *fleet,
     return DYT_OK;
 }
 
-/* ---- publish ------------------------------------------------------------- */
-
-static bool all_at_least(const struct dyti_fleet *fleet,
-                         const struct dyti_fleet_group *g,
-                         enum dyti_member_state state)
-{
-    for (uint32_t r = 0; r < g->size; r++) {
-        if (g->member[r] == NONE || fleet->member[g->member[r]].state < state) {
-            return false;
-        }
-    }
-    return g->used;
-}
-
-/* Nobody of the group is published: they may try again. */
-static void refuse_group(struct dyti_fleet *fleet, uint32_t group,
-                         enum dyt_status status, const char *text)
-{
-    struct dyti_fleet_group *g = &fleet->group[group];
-
-    dyti_fleet_blame(g, status, text);
-    for (uint32_t r = 0; r < g->size; r++) {
-        struct dyti_fleet_member *m =
-            g->member[r] != NONE ? &fleet->member[g->member[r]] : NULL;
-
-        if (m != NULL && m->publishing) {
-            m->publishing = false;
-            m->state = DYTI_MEMBER_JOINED;
-            dyti_fleet_answer(fleet, DYTI_ACT_PUBLISHED, g->member[r], 0,
-                              status, text);
-        }
-    }
-}
-
-/* Ask for the catalogue once all rows are in, for checks once all memory is. */
-static void pump_publish(struct dyti_fleet *fleet)
-{
-    if (!fleet->catalogue && !fleet->building &&
-        all_at_least(fleet, &fleet->group[0], DYTI_MEMBER_LISTED)) {
-        fleet->building = dyti_fleet_act(fleet, DYTI_ACT_CATALOGUE) != NULL;
-    }
-    for (uint32_t i = 0; fleet->catalogue && i < fleet->group_count; i++) {
-        struct dyti_fleet_group *g = &fleet->group[i];
-
-        if (g->used && g->state == DYTI_GROUP_JOINING && !g->checking &&
-            all_at_least(fleet, g, DYTI_MEMBER_FITTED)) {
-            struct dyti_fleet_action *a =
-                dyti_fleet_act(fleet, DYTI_ACT_CHECK);
-
-            g->checking = a != NULL;
-            if (a != NULL) {
-                a->group = i;
-            }
-        }
-    }
-}
-
-static void share(struct dyti_fleet *fleet, uint32_t member)
-{
-    struct dyti_fleet_action *a = dyti_fleet_act(fleet, DYTI_ACT_SHARE);
-
-    if (a != NULL) {
-        a->member = member;
-    }
-}
-
-static void take_built(struct dyti_fleet *fleet,
-                       const struct dyti_fleet_event *e)
-{
-    if (!fleet->building) {
-        return;
-    }
-    fleet->building = false;
-    if (e->status != DYT_OK) {
-        refuse_group(fleet, 0, e->status, e->text);
-        return;
-    }
-    fleet->catalogue = true;
-    for (uint32_t i = 0; i < fleet->member_count; i++) {
-        if (fleet->member[i].publishing) {
-            share(fleet, i);
-        }
-    }
-}
-
-static enum dyt_status take_publish(struct dyti_fleet *fleet,
-                                    const struct dyti_fleet_event *e)
-{
-    struct dyti_fleet_member *m = &fleet->member[e->member];
-
-    if (m->publishing || m->state == DYTI_MEMBER_READY) {
-        return DYTI_FAIL(DYT_ERR_STATE, "published already");
-    }
-    m->publishing = true;
-    if (fleet->catalogue) {
-        share(fleet, e->member);
-    }
-    return DYT_OK;
-}
-
-static void take_fitted(struct dyti_fleet *fleet,
-                        const struct dyti_fleet_event *e)
-{
-    struct dyti_fleet_member *m = &fleet->member[e->member];
-
-    if (!m->publishing || !fleet->catalogue) {
-        return;
-    }
-    if (e->status != DYT_OK) {
-        char who[256], text[DYTI_FLEET_TEXT_BYTES];
-        uint32_t group = m->group;
-
-        /* Its own answer is the full text, that of the others names it. */
-        dyti_fleet_member_text(fleet, e->member, who, sizeof(who));
-        snprintf(text, sizeof(text), "%s does not fit: %s", who,
-                 e->text != NULL ? e->text : "");
-        refuse_group(fleet, group, e->status, text);
-        return;
-    }
-    m->state = DYTI_MEMBER_FITTED;
-}
-
-static void take_checked(struct dyti_fleet *fleet,
-                         const struct dyti_fleet_event *e)
-{
-    struct dyti_fleet_group *g;
-
-    if (e->group >= fleet->group_count || !fleet->group[e->group].checking) {
-        return;
-    }
-    g = &fleet->group[e->group];
-    g->checking = false;
-    if (e->status != DYT_OK) {
-        refuse_group(fleet, e->group, e->status, e->text);
-        return;
-    }
-    if (!all_at_least(fleet, g, DYTI_MEMBER_FITTED) ||
-        !dyti_fleet_move(g, DYTI_GE_COMPLETE)) {
-        return;
-    }
-    g->shared = e->shared;
-    g->ready_at = fleet->offers;
-    for (uint32_t r = 0; r < g->size; r++) {
-        struct dyti_fleet_member *m = &fleet->member[g->member[r]];
-
-        m->state = DYTI_MEMBER_READY;
-        if (m->publishing) {
-            m->publishing = false;
-            dyti_fleet_answer(fleet, DYTI_ACT_PUBLISHED, g->member[r], 0,
-                              DYT_OK, NULL);
-        }
-    }
-}
-
-/* ---- release, restore ---------------------------------------------------- */
-
-static enum dyt_status take_release(struct dyti_fleet *fleet,
-                                    const struct dyti_fleet_event *e)
-{
-    struct dyti_fleet_member *m = &fleet->member[e->member];
-
-    if (m->releasing || m->restoring) {
-        return DYTI_FAIL(DYT_ERR_STATE, "a release or restore is running");
-    }
-    if (m->receiving) {
-        return DYTI_FAIL(DYT_ERR_STATE,
-                         "a receive is running: release after it");
-    }
-    m->releasing = e->kind == DYTI_FLEET_RELEASE;
-    m->restoring = e->kind == DYTI_FLEET_RESTORE;
-    return DYT_OK;
-}
-
-/* Where the others read it nobody gives it back. */
-static void pump_release(struct dyti_fleet *fleet)
-{
-    for (uint32_t i = 0; i < fleet->member_count; i++) {
-        struct dyti_fleet_member *m = &fleet->member[i];
-        struct dyti_fleet_group *g;
-        uint32_t released = 0;
-
-        if (m->state == DYTI_MEMBER_FREE || (!m->releasing && !m->restoring)) {
-            continue;
-        }
-        g = &fleet->group[m->group];
-        if (!dyti_group_is_idle(g)) {
-            continue;
-        }
-        m->released = m->releasing;
-        m->releasing = m->restoring = false;
-        for (uint32_t r = 0; r < g->size; r++) {
-            released += g->member[r] != NONE &&
-                        fleet->member[g->member[r]].released;
-        }
-        if (g->role == DYTI_FLEET_RECEIVER &&
-            (released > 0 ? dyti_fleet_move(g, DYTI_GE_RELEASE)
-                          : dyti_fleet_move(g, DYTI_GE_RESTORE))) {
-            g->current = false; /* what was there is not there any more */
-            g->version = 0;
-        }
-        dyti_fleet_answer(fleet, DYTI_ACT_RELEASED, i, 0, DYT_OK, NULL);
-    }
-}
-
 /* ---- the end of a member ------------------------------------------------- */
 
 static void answer_others(struct dyti_fleet *fleet, uint32_t group,
                           enum dyt_status status, const char *text)
 {
-    refuse_group(fleet, group, status, text);
+    dyti_fleet_refuse_group(fleet, group, status, text);
     if (group == 0) {
         dyti_fleet_offer_lost(fleet, status, text);
     } else {
@@ -602,8 +398,7 @@ static void take_tick(struct dyti_fleet *fleet, int64_t now_ns)
         for (uint32_t i = 0; i < fleet->link[l].member_count; i++) {
             struct dyti_fleet_link *k = &fleet->link[l];
 
-            if (k->awaited > 0 && now_ns >= k->deadline_ns &&
-                !k->answered[i]) {
+            if (k->awaited > 0 && now_ns >= k->deadline_ns && !k->answered[i]) {
                 hang(fleet, k->member[i], "did not answer in time: it hangs");
             }
         }
@@ -656,15 +451,15 @@ static enum dyt_status dispatch(struct dyti_fleet *fleet,
         }
         return DYT_OK;
     case DYTI_FLEET_BUILT:
-        take_built(fleet, e);
+        dyti_fleet_take_built(fleet, e);
         return DYT_OK;
     case DYTI_FLEET_PUBLISH:
-        return take_publish(fleet, e);
+        return dyti_fleet_take_publish(fleet, e);
     case DYTI_FLEET_FITTED:
-        take_fitted(fleet, e);
+        dyti_fleet_take_fitted(fleet, e);
         return DYT_OK;
     case DYTI_FLEET_CHECKED:
-        take_checked(fleet, e);
+        dyti_fleet_take_checked(fleet, e);
         return DYT_OK;
     case DYTI_FLEET_OFFER:
         return dyti_fleet_take_offer(fleet, e);
@@ -687,7 +482,7 @@ static enum dyt_status dispatch(struct dyti_fleet *fleet,
         return DYT_OK;
     case DYTI_FLEET_RELEASE:
     case DYTI_FLEET_RESTORE:
-        return take_release(fleet, e);
+        return dyti_fleet_take_release(fleet, e);
     case DYTI_FLEET_GONE:
         take_gone(fleet, e);
         return DYT_OK;
@@ -716,11 +511,11 @@ enum dyt_status dyti_fleet_take(struct dyti_fleet *fleet,
     if (st != DYT_OK) {
         return st;
     }
-    pump_publish(fleet);
+    dyti_fleet_pump_publish(fleet);
     dyti_fleet_pump_offer(fleet);
     dyti_fleet_pump_links(fleet, now_ns);
     dyti_fleet_pump_offer(fleet);
-    pump_release(fleet);
+    dyti_fleet_pump_release(fleet);
     return fleet->out_of_memory ? DYTI_FAIL(DYT_ERR_NOMEM, "the job's manager")
                                 : DYT_OK;
 }

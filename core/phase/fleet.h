@@ -64,7 +64,7 @@ struct dyti_fleet_place {
     uint64_t host; /* of the machine: equal hosts can map each other's memory */
     char host_name[DYTI_FLEET_NAME_BYTES];
     uint32_t pid;
-    uint32_t commit; /* enum dyt_commit_mode */
+    uint32_t commit;                           /* enum dyt_commit_mode */
     uint32_t policy, quorum, max_version_skew; /* the trainer's rank 0 sets */
     int64_t timeout_ns;
 };
@@ -98,7 +98,7 @@ struct dyti_fleet_group {
     uint64_t host;
     enum dyti_group_state state, before; /* before: of RECEIVING */
     bool checking;                       /* an answer to CHECK is awaited */
-    bool shared;    /* other processes can map all of its memory */
+    bool shared; /* other processes can map all of its memory */
     uint64_t version;
     bool current;      /* `version` is of this trainer's line */
     bool alone;        /* a sibling could not be read: ask the trainer */

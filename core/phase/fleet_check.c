@@ -27,7 +27,8 @@ static const char *check_link(const struct dyti_fleet *fleet, uint32_t at)
     if (open != k->awaited || open == 0) {
         return "a link that awaits nobody goes on";
     }
-    if (k->source == 0 && fleet->group[0].busy == at && !fleet->offer.snapshot) {
+    if (k->source == 0 && fleet->group[0].busy == at &&
+        !fleet->offer.snapshot) {
         for (uint32_t i = 0; i < k->source_count; i++) {
             if (k->member[i] != NONE && !fleet->member[k->member[i]].pinned) {
                 return "memory that a link reads is said to be free";
@@ -67,10 +68,9 @@ static const char *check_group(const struct dyti_fleet *fleet, uint32_t at)
         (g->busy == NONE || fleet->link[g->busy].receiver != at)) {
         return "a replica receives from nobody";
     }
-    if (g->busy != NONE &&
-        (!is_active(&fleet->link[g->busy]) ||
-         (fleet->link[g->busy].source != at &&
-          fleet->link[g->busy].receiver != at))) {
+    if (g->busy != NONE && (!is_active(&fleet->link[g->busy]) ||
+                            (fleet->link[g->busy].source != at &&
+                             fleet->link[g->busy].receiver != at))) {
         return "a group is busy with nothing";
     }
     if (g->state == DYTI_GROUP_SERVING && g->role == DYTI_FLEET_RECEIVER &&

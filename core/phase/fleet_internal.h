@@ -1,5 +1,6 @@
-/* What the files of the fleet share: fleet.c (who is there), fleet_offer.c
- * (offers and the policy), fleet_link.c (links and receives). */
+/* What the files of the fleet share: fleet.c (who is there),
+ * fleet_publish.c (what they hold), fleet_offer.c (offers and the policy),
+ * fleet_link.c (links and receives). */
 #ifndef DYTI_PHASE_FLEET_INTERNAL_H
 #define DYTI_PHASE_FLEET_INTERNAL_H
 
@@ -40,10 +41,9 @@ static inline bool dyti_group_is_idle(const struct dyti_fleet_group *g)
 /* Its memory is whole and known: it may be in a link. */
 static inline bool dyti_group_is_up(const struct dyti_fleet_group *g)
 {
-    return g->used && (g->state == DYTI_GROUP_EMPTY ||
-                       g->state == DYTI_GROUP_SERVING ||
-                       g->state == DYTI_GROUP_RECEIVING ||
-                       g->state == DYTI_GROUP_INVALID);
+    return g->used &&
+           (g->state == DYTI_GROUP_EMPTY || g->state == DYTI_GROUP_SERVING ||
+            g->state == DYTI_GROUP_RECEIVING || g->state == DYTI_GROUP_INVALID);
 }
 /* Holds a version of this line that others may have. */
 static inline bool dyti_group_holds(const struct dyti_fleet_group *g)
@@ -56,6 +56,22 @@ static inline bool dyti_group_holds(const struct dyti_fleet_group *g)
 
 void dyti_fleet_blame(struct dyti_fleet_group *group, enum dyt_status status,
                       const char *text);
+
+/* fleet_publish.c */
+void dyti_fleet_refuse_group(struct dyti_fleet *fleet, uint32_t group,
+                             enum dyt_status status, const char *text);
+void dyti_fleet_take_built(struct dyti_fleet *fleet,
+                           const struct dyti_fleet_event *event);
+enum dyt_status dyti_fleet_take_publish(struct dyti_fleet *fleet,
+                                        const struct dyti_fleet_event *event);
+void dyti_fleet_take_fitted(struct dyti_fleet *fleet,
+                            const struct dyti_fleet_event *event);
+void dyti_fleet_take_checked(struct dyti_fleet *fleet,
+                             const struct dyti_fleet_event *event);
+void dyti_fleet_pump_publish(struct dyti_fleet *fleet);
+enum dyt_status dyti_fleet_take_release(struct dyti_fleet *fleet,
+                                        const struct dyti_fleet_event *event);
+void dyti_fleet_pump_release(struct dyti_fleet *fleet);
 
 /* fleet_offer.c */
 enum dyt_status dyti_fleet_take_offer(struct dyti_fleet *fleet,

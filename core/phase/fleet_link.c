@@ -90,8 +90,8 @@ static void await(struct dyti_fleet *fleet, uint32_t link, uint32_t count,
     }
     k->awaited = count;
     /* Twice: each wait inside has the whole time, and ends by itself first. */
-    k->deadline_ns = most > (INT64_MAX - now_ns) / 2 ? INT64_MAX
-                                                     : now_ns + 2 * most;
+    k->deadline_ns =
+        most > (INT64_MAX - now_ns) / 2 ? INT64_MAX : now_ns + 2 * most;
 }
 
 static void start(struct dyti_fleet *fleet, uint32_t link,
@@ -162,8 +162,7 @@ static uint32_t make_link(struct dyti_fleet *fleet, uint32_t source,
                                 .snapshot =
                                     needs_snapshot(fleet, source, receiver)};
 
-    while (at < fleet->link_count &&
-           fleet->link[at].state != DYTI_LINK_FREE) {
+    while (at < fleet->link_count && fleet->link[at].state != DYTI_LINK_FREE) {
         at++;
     }
     k.member = malloc(count * sizeof(*k.member));
@@ -317,8 +316,7 @@ static uint32_t choose(const struct dyti_fleet *fleet, uint32_t group,
     bool offered = o->open && o->version >= least &&
                    fleet->group[0].state == DYTI_GROUP_EMPTY;
     bool late = g->ready_at >= o->serial;
-    uint32_t from =
-        sibling(fleet, group, offered && late ? o->version : least);
+    uint32_t from = sibling(fleet, group, offered && late ? o->version : least);
 
     if (from == NONE || (offered && !late)) {
         from = offered ? 0 : from;
@@ -432,7 +430,7 @@ static void finish(struct dyti_fleet *fleet, uint32_t link)
     bool ok = k->committed && !k->receiver_failed;
     bool again = !ok && k->retry && !k->receiver_failed;
     bool mine = g->busy == link; /* not another group by now */
-    enum dyt_status status = ok ? DYT_OK
+    enum dyt_status status = ok                    ? DYT_OK
                              : k->status != DYT_OK ? k->status
                                                    : DYT_ERR_PEER;
     char text[DYTI_FLEET_TEXT_BYTES];
@@ -466,7 +464,8 @@ static void finish(struct dyti_fleet *fleet, uint32_t link)
         g->alone = !k->aborted;
         dyti_fleet_blame(g, status, text);
     }
-    if (k->status != DYT_OK || !ok || source != 0) { /* siblings' are not kept */
+    if (k->status != DYT_OK || !ok ||
+        source != 0) { /* siblings' are not kept */
         close_link(fleet, link);
     }
     if (again) {
@@ -524,14 +523,12 @@ static void note_failure(struct dyti_fleet *fleet,
         return;
     }
     dyti_fleet_member_text(fleet, e->member, who, sizeof(who));
-    snprintf(text, sizeof(text), "%s: %s", who,
-             e->text != NULL ? e->text : "");
+    snprintf(text, sizeof(text), "%s: %s", who, e->text != NULL ? e->text : "");
     k->status = e->status;
     memcpy(k->text, text, sizeof(k->text));
-    k->receiver_failed = k->receiver_failed ||
-                         (at >= k->source_count && k->source == 0) ||
-                         (at >= k->source_count &&
-                          k->state == DYTI_LINK_RUNNING);
+    k->receiver_failed =
+        k->receiver_failed || (at >= k->source_count && k->source == 0) ||
+        (at >= k->source_count && k->state == DYTI_LINK_RUNNING);
     k->retry = k->source != 0 && k->state != DYTI_LINK_RUNNING;
     if (k->state != DYTI_LINK_RUNNING) { /* who opens waits for it */
         dyti_fleet_abort(fleet, e->link, at, e->status, text);

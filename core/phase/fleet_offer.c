@@ -47,11 +47,11 @@ enum dyt_status dyti_fleet_take_offer(struct dyti_fleet *fleet,
         return DYTI_FAIL(DYT_ERR_STATE, "an offer before publish was done");
     }
     if (m->offering || o->taking || m->pinned) {
-        return DYTI_FAIL(DYT_ERR_STATE,
-                         "version %llu is still offered: wait for its ticket, "
-                         "or cancel it",
-                         (unsigned long long)(m->offering ? m->want
-                                                          : o->version));
+        return DYTI_FAIL(
+            DYT_ERR_STATE,
+            "version %llu is still offered: wait for its ticket, "
+            "or cancel it",
+            (unsigned long long)(m->offering ? m->want : o->version));
     }
     if (e->version <= fleet->last_version) {
         return DYTI_FAIL(DYT_ERR_STATE,
@@ -62,8 +62,8 @@ enum dyt_status dyti_fleet_take_offer(struct dyti_fleet *fleet,
     for (uint32_t r = 0; r < fleet->group[0].size; r++) {
         struct dyti_fleet_member *p = rank_of(fleet, r);
 
-        other = p != NULL && p->offering && p->want != e->version ? p->want
-                                                                  : other;
+        other =
+            p != NULL && p->offering && p->want != e->version ? p->want : other;
     }
     if (other != 0) {
         char text[128];

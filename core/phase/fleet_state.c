@@ -11,13 +11,20 @@ static const char *const states[DYTI_GROUP_STATE_COUNT] = {
 };
 
 static const char *const actions[] = {
-    [DYTI_ACT_CATALOGUE] = "catalogue", [DYTI_ACT_SHARE] = "share",
-    [DYTI_ACT_CHECK] = "check",         [DYTI_ACT_PUBLISHED] = "published",
-    [DYTI_ACT_SNAP] = "snap",           [DYTI_ACT_OPEN] = "open",
-    [DYTI_ACT_RUN] = "run",             [DYTI_ACT_CLOSE] = "close",
-    [DYTI_ACT_ABORT] = "abort",         [DYTI_ACT_OFFERED] = "offered",
-    [DYTI_ACT_DONE] = "done",           [DYTI_ACT_RECEIVED] = "received",
-    [DYTI_ACT_RELEASED] = "released",   [DYTI_ACT_DROP] = "drop",
+    [DYTI_ACT_CATALOGUE] = "catalogue",
+    [DYTI_ACT_SHARE] = "share",
+    [DYTI_ACT_CHECK] = "check",
+    [DYTI_ACT_PUBLISHED] = "published",
+    [DYTI_ACT_SNAP] = "snap",
+    [DYTI_ACT_OPEN] = "open",
+    [DYTI_ACT_RUN] = "run",
+    [DYTI_ACT_CLOSE] = "close",
+    [DYTI_ACT_ABORT] = "abort",
+    [DYTI_ACT_OFFERED] = "offered",
+    [DYTI_ACT_DONE] = "done",
+    [DYTI_ACT_RECEIVED] = "received",
+    [DYTI_ACT_RELEASED] = "released",
+    [DYTI_ACT_DROP] = "drop",
 };
 
 /* The whole of it, but for LOSE (from everywhere to DEAD), JOIN (from

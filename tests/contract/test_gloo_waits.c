@@ -1,4 +1,4 @@
-/* Waits over gloo that nothing would end but the shim (comm/gloo/mesh.h):
+/* Waits over gloo that nothing would end but the shim (comm/gloo/mesh.hpp):
  * peers that go in the middle of a message, and interruptions when one of the
  * connections has gone already. */
 #include "group_posts.h"

@@ -1,5 +1,5 @@
 // See hub.h.
-#include "comm/gloo/hub.h"
+#include "comm/gloo/hub.hpp"
 
 #include <deque>
 #include <stdexcept>

@@ -1,5 +1,5 @@
 // See lanes.h.
-#include "comm/gloo/lanes.h"
+#include "comm/gloo/lanes.hpp"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // See mesh.h.
-#include "comm/gloo/mesh.h"
+#include "comm/gloo/mesh.hpp"
 
-#include "comm/gloo/hub.h"
+#include "comm/gloo/hub.hpp"
 
 #include <gloo/transport/tcp/device.h>
 

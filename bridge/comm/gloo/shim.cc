@@ -1,5 +1,5 @@
 // gloo behind C: each call of shim.h, with what it throws turned into a result.
-#include "comm/gloo/lanes.h"
+#include "comm/gloo/lanes.hpp"
 
 #include <gloo/allgatherv.h>
 #include <gloo/alltoallv.h>

@@ -4,7 +4,7 @@
 #ifndef DYTI_COMM_GLOO_LANES_H
 #define DYTI_COMM_GLOO_LANES_H
 
-#include "comm/gloo/mesh.h"
+#include "comm/gloo/mesh.hpp"
 
 #include <condition_variable>
 #include <deque>

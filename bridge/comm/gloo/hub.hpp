@@ -3,7 +3,7 @@
 #ifndef DYTI_COMM_GLOO_HUB_H
 #define DYTI_COMM_GLOO_HUB_H
 
-#include "comm/gloo/mesh.h"
+#include "comm/gloo/mesh.hpp"
 
 namespace dyti
 {
