@@ -380,6 +380,9 @@ static enum dyt_status answer(struct dyti_session_manager *m,
     struct dyti_buffer buffer;
     enum dyt_status st;
 
+    if (a->member >= m->member_count || !m->member[a->member].used) {
+        return DYT_OK; /* it died meanwhile */
+    }
     if (a->status != DYT_OK && a->status != DYT_PENDING) {
         char who[256];
 

@@ -340,6 +340,9 @@ static void take_gone(struct dyti_fleet *fleet,
     dyti_fleet_member_text(fleet, e->member, who, sizeof(who));
     snprintf(text, sizeof(text), "%s %s", who,
              died ? (e->text != NULL ? e->text : "died") : "left the job");
+    /* nobody answers the dead */
+    m->publishing = m->offering = m->taking = m->receiving = false;
+    m->releasing = m->restoring = m->pinned = false;
     dyti_fleet_links_lose(fleet, e->member, died ? e->status : DYT_ERR_PEER,
                           text);
     g->member[m->place.rank] = NONE;

@@ -102,6 +102,10 @@ void dyti_fleet_member_text(const struct dyti_fleet *fleet, uint32_t member,
     const struct dyti_fleet_member *m = &fleet->member[member];
     char group[128];
 
+    if (m->state == DYTI_MEMBER_FREE) {
+        snprintf(out, n, "a member that is gone");
+        return;
+    }
     dyti_fleet_group_text(fleet, m->group, group, sizeof(group));
     snprintf(out, n, "rank %u of %s (pid %u on %s)", m->place.rank, group,
              m->place.pid, m->place.host_name);

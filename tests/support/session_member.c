@@ -9,7 +9,7 @@
  *
  *   trainer  offer V          write version V, offer it, wait for the ticket:
  *                             "offered V" and later "done V STATUS"
- *   server   update V MS      "updated STATUS VERSION"
+ *   server   update V MS      "updated STATUS VERSION TEXT"
  *            ask ID           "answer ID VERSION whole" from the weights as
  * they are; "answer ID VERSION mixed" where an element is not of that version;
  * "answer ID 0 STATUS" where the weights may not be used both     quit
@@ -248,8 +248,9 @@ static void *update(void *arg)
     enum dyt_status st =
         dyt_session_receive(session, u->version, u->deadline_ns, &report);
 
-    say("updated %s %" PRIu64, dyt_status_name(st),
-        st == DYT_OK ? report.version : 0);
+    say("updated %s %" PRIu64 " %s", dyt_status_name(st),
+        st == DYT_OK ? report.version : 0,
+        st == DYT_OK ? "" : dyt_error_text());
     free(u);
     return NULL;
 }
