@@ -4,7 +4,8 @@
  * anybody's.
  *
  * Options: dtype = f32 | bf16, threads (0: all cores), sequences at once,
- * positions (longest prompt + response), commit = staged | in_place. */
+ * positions (longest prompt + response; the model's), commit = staged |
+ * in_place. */
 #include "cli/solo.h"
 
 #include <dynatrain/engine.h>
@@ -194,8 +195,7 @@ static enum dyt_status engine_open(const struct dyt_engine_open *params,
 {
     struct settings s = {.solo = {.model_dir = params->model,
                                   .dtype = DYTI_F32,
-                                  .sequences = 32,
-                                  .positions = 1024},
+                                  .sequences = 32},
                          .commit = DYT_COMMIT_STAGED};
     struct solo_engine *e = calloc(1, sizeof(*e));
     enum dyt_status st = DYT_OK;

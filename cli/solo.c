@@ -9,7 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define BLOCK 16u
+#define BLOCK          16u
+#define POSITIONS_MOST 4096u
 
 static enum dyt_status open_kernels(struct dyti_solo *s, uint32_t threads)
 {
@@ -45,7 +46,7 @@ static enum dyt_status take_memory(uint64_t bytes, const char *what, void **out)
 }
 
 static enum dyt_status make_layout(struct dyti_solo *s,
-                                   const struct dyti_solo_params *p)
+                                   struct dyti_solo_params *p)
 {
     struct dyti_layout_desc d = {
         .phase = "generate", .world_size = 1, .tp = 1, .pp = 1, .dp = 1};
@@ -62,6 +63,11 @@ static enum dyt_status make_layout(struct dyti_solo *s,
              ? st
              : dyti_generation_config_read(p->model_dir, &s->generation);
     st = st != DYT_OK ? st : dyti_model_build(&arch, &s->model);
+    if (st == DYT_OK && p->positions == 0) {
+        p->positions = arch.max_positions < POSITIONS_MOST
+                           ? (uint32_t)arch.max_positions
+                           : POSITIONS_MOST;
+    }
     if (st == DYT_OK && (int64_t)p->positions > arch.max_positions) {
         st = DYTI_FAIL(DYT_ERR_INVALID,
                        "prompt and answer may take %u tokens, the model has "
@@ -109,8 +115,9 @@ enum dyt_status dyti_solo_open(const struct dyti_solo_params *params,
                                struct dyti_solo *out)
 {
     struct dyti_solo s = {0};
+    struct dyti_solo_params p = *params;
     const struct dyti_view *view;
-    enum dyt_status st = make_layout(&s, params);
+    enum dyt_status st = make_layout(&s, &p);
 
     if (st == DYT_OK) {
         view = dyti_layout_view(s.layout, 0);
@@ -120,8 +127,8 @@ enum dyt_status dyti_solo_open(const struct dyti_solo_params *params,
                           : dyti_weights_load(params->model_dir, s.model, view,
                                               DYTI_PARAM, s.weights);
     }
-    st = st != DYT_OK ? st : open_kernels(&s, params->threads);
-    st = st != DYT_OK ? st : make_rollout(&s, params);
+    st = st != DYT_OK ? st : open_kernels(&s, p.threads);
+    st = st != DYT_OK ? st : make_rollout(&s, &p);
     if (st != DYT_OK) {
         DYTI_NOTE("opening the model %s", params->model_dir);
         dyti_solo_close(&s);

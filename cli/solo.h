@@ -9,10 +9,11 @@
 
 struct dyti_solo_params {
     const char *model_dir;
-    enum dyti_dtype dtype;                  /* of weights and KV cache */
-    uint32_t threads;                       /* 0: all cores */
-    uint32_t sequences;                     /* at once */
-    uint32_t positions;                     /* longest prompt + response */
+    enum dyti_dtype dtype; /* of weights and KV cache */
+    uint32_t threads;      /* 0: all cores */
+    uint32_t sequences;    /* at once */
+    uint32_t positions;    /* longest prompt + response; 0: the model's, at most
+                              4096 */
     const struct dyti_tokenizer *tokenizer; /* for stop strings; may be NULL */
 };
 

@@ -46,7 +46,7 @@ static void write_group(struct dyti_json *j, const char *key,
             dyti_json_text(j, "commit",
                            commit[m->fleet.member[first].place.commit]);
         }
-        if (g->current && g->version > 0) {
+        if (g->current) {
             dyti_json_u64(j, "version", g->version);
         } else {
             dyti_json_null(j, "version");
@@ -77,7 +77,7 @@ enum dyt_status dyti_manager_status(struct dyti_session_manager *m,
     dyti_json_begin_object(&j, NULL);
     dyti_json_text(&j, "schema", "dynatrain-session-1");
     dyti_json_text(&j, "job", m->job);
-    if (f->offer.version > 0) {
+    if (f->any_version) {
         dyti_json_u64(&j, "offered_version", f->offer.version);
     } else {
         dyti_json_null(&j, "offered_version");

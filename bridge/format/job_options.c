@@ -188,7 +188,7 @@ const struct dyti_option dyti_job_options[] = {
 const struct dyti_option dyti_phase_options[] = {
     PHASE("engine", CHOICE, engine, "\"builtin\"",
           "what runs the phase: the ranks of the job, or a plugin that is given every version through a session",
-          .choices = "builtin|plugin"),
+          .choices = "builtin|plugin|!vllm"),
     PHASE("deadline", SECONDS, deadline, "600.0",
           "until a silent rank counts as hung", RANGE(0, INFINITY), .above_min = true),
 

@@ -254,6 +254,7 @@ static enum dyt_status free_member(struct dyti_fleet *fleet, uint32_t *out)
 static void new_line(struct dyti_fleet *fleet)
 {
     fleet->last_version = 0;
+    fleet->any_version = false;
     fleet->offer = (struct dyti_fleet_offer){0};
     for (size_t i = 1; i < fleet->group_count; i++) {
         fleet->group[i].current = false;

@@ -215,7 +215,8 @@ struct dyti_fleet {
     struct dyti_fleet_offer offer;
     bool catalogue;        /* known */
     bool building;         /* an answer to CATALOGUE is awaited */
-    uint64_t last_version; /* offered on this line */
+    uint64_t last_version; /* offered on this line, if any_version */
+    bool any_version;      /* the first may be 0: no update yet */
     uint64_t epoch;        /* runs begun */
     uint64_t offers;       /* made */
     uint32_t policy, quorum, max_version_skew;

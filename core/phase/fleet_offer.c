@@ -53,7 +53,7 @@ enum dyt_status dyti_fleet_take_offer(struct dyti_fleet *fleet,
             "or cancel it",
             (unsigned long long)(m->offering ? m->want : o->version));
     }
-    if (e->version <= fleet->last_version) {
+    if (fleet->any_version && e->version <= fleet->last_version) {
         return DYTI_FAIL(DYT_ERR_STATE,
                          "version %llu after version %llu: versions rise",
                          (unsigned long long)e->version,
@@ -96,6 +96,7 @@ static void make(struct dyti_fleet *fleet)
                                    .snapshot = snapshot,
                                    .serial = ++fleet->offers};
     fleet->last_version = o->version;
+    fleet->any_version = true;
     for (uint32_t r = 0; r < g->size; r++) {
         struct dyti_fleet_member *m = rank_of(fleet, r);
 
@@ -203,7 +204,7 @@ void dyti_fleet_offer_lost(struct dyti_fleet *fleet, enum dyt_status status,
     bool told = o->met || (!o->open && !o->taking && !o->cancelled);
 
     refuse_proposal(fleet, status, text);
-    if (!told && o->version != 0) {
+    if (!told && o->serial != 0) {
         end_offer(fleet, status, text);
     }
     free_rows(fleet);
