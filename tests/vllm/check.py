@@ -1,8 +1,11 @@
-"""A running vLLM server gets weights from a trainer that is sharded over two
-processes, and answers bit for bit like servers that loaded them from disk.
-usage: check.py MODEL [--tp 1 3] [--updates N] [--dtype float32]
+"""vLLM gets weights from a trainer that is sharded over two processes, and
+answers bit for bit like fresh engines that loaded them from disk: as a library
+(--updates, and two more in each other way to commit), then as a server over
+HTTP (--http-updates).  usage: check.py MODEL [--tp 1 3] [--updates N]
+[--http-updates N] [--dtype float32]
 
-Six updates by default, 20 with DYNATRAIN_TEST_FULL=1."""
+DYNATRAIN_TEST_FULL=1: also servers at every TP, requests in flight, a wrong
+dialect, and a server that is killed and started again."""
 
 import argparse
 import concurrent.futures
@@ -13,21 +16,43 @@ import signal
 import tempfile
 import time
 
+import engines
 from servers import PROMPTS, Server, Trainer, make_weights
 
 from dynatrain import errors
 from dynatrain.vllm_http import Servers
 
 
-def references(models, tp, dtype, folder):
-    """One fresh server for each set of weights, which loads it from disk."""
-    found = {}
-    for name, path in models.items():
-        with Server(path, tp, dtype, folder / f"reference-{name}-{tp}.log",
-                    backend=False) as server:
-            found[name] = server.wait().answers()
+# The ways to commit; 0 is updated --updates times, the others twice.
+WAYS = ({}, {"commit": "in_place"}, {"memory": "mapped", "commit": "double"},
+        {"memory": "mapped", "commit": "in_place"})
+
+
+def references(models, tp, dtype):
+    """Of one fresh engine for each set of weights, which loads it from disk."""
+    found = {name: engines.reference(path, tp, dtype)
+             for name, path in models.items()}
     assert found["A"] != found["B"], "the two sets answer alike"
     return found
+
+
+def library(args, models, want, tp, folder):
+    """Rows of the table: (what, updates, seconds each)."""
+    ways = WAYS if tp == 1 else WAYS[:1] + WAYS[-1:]
+    counts = [args.updates] + [2] * (len(ways) - 1)
+    rows = engines.updated(models, want, tp, args.dtype, folder, ways, counts)
+    table = []
+    for number, way in enumerate(ways):
+        mine = [row for row in rows if row[0] == number]
+        wrong = [f"version {row[1]} ({row[2]}): {row[4]} differ"
+                 for row in mine if row[4]]
+        assert not wrong and len(mine) == counts[number], (tp, way, wrong)
+        name = ", ".join(way.values()) or "staged"
+        times = sorted(row[3] for row in mine)
+        table.append((f"library, TP {tp}, {name}", len(mine),
+                      times[len(times) // 2]))
+        print(f"ok {table[-1][0]}: {len(mine)} updates", flush=True)
+    return table
 
 
 def update(trainer, servers, version, name):
@@ -57,9 +82,8 @@ def updates(trainer, server, want, count, options):
         times.append(update(trainer, servers, version, name))
         same(server, want[name], f"version {version} ({name})")
         assert servers.versions() == [str(version)]
-    print(f"ok {count} updates with {options}: "
-          f"{sorted(times)[len(times) // 2]:.2f} s each", flush=True)
-    return servers, count
+    print(f"ok over HTTP: {count} updates", flush=True)
+    return servers, count, sorted(times)[len(times) // 2]
 
 
 def in_flight(trainer, server, servers, version):
@@ -140,38 +164,21 @@ def close_to_transformers(want, model, dtype):
     print(f"ok transformers agrees on {compared} tokens", flush=True)
 
 
-def one_size(args, models, tp, folder):
-    want = references(models, tp, args.dtype, folder)
-    if tp == 1:
-        close_to_transformers(want["B"], models["B"], args.dtype)
+def http(args, models, want, tp, folder, full):
     options = {"address": f"unix:{folder}/job-{tp}.sock", "job": f"check-{tp}"}
     with Trainer(folder, models, args.dtype, **options) as trainer, \
             Server(models["A"], tp, args.dtype, folder / f"server-{tp}.log"
                    ) as server:
         server.wait()
-        wrong_dialect(server, folder, options)
-        servers, version = updates(trainer, server, want, args.updates,
-                                   options)
-        if tp != 1:
-            return
-        version = in_flight(trainer, server, servers, version)
-        modes(trainer, server, want, version, options)
-    if tp == 1:
+        if full:
+            wrong_dialect(server, folder, options)
+        servers, version, took = updates(trainer, server, want,
+                                         args.http_updates, options)
+        if full and tp == 1:
+            in_flight(trainer, server, servers, version)
+    if full and tp == 1:
         restarted(args, models, want, folder)
-
-
-def modes(trainer, server, want, version, options):
-    """The other ways in which a version arrives."""
-    for extra in ({"commit": "in_place"},
-                  {"memory": "mapped", "commit": "double"},
-                  {"memory": "mapped", "commit": "in_place"}):
-        servers = Servers([server.url], timeout=300)
-        servers.init(**options, **extra)
-        for name in "AB":
-            version += 1
-            took = update(trainer, servers, version, name)
-            same(server, want[name], f"{extra}, version {version}")
-        print(f"ok {extra}: {took:.2f} s", flush=True)
+    return f"HTTP, TP {tp}, staged", args.http_updates, took
 
 
 def restarted(args, models, want, folder):
@@ -195,22 +202,32 @@ def main():
     parser.add_argument("--tp", type=int, nargs="+", default=[1, 3])
     parser.add_argument("--dtype", default="float32")
     full = os.environ.get("DYNATRAIN_TEST_FULL") == "1"
-    parser.add_argument("--updates", type=int, default=20 if full else 6)
+    parser.add_argument("--updates", type=int, default=20)
+    parser.add_argument("--http-updates", type=int, default=20 if full else 4)
     args = parser.parse_args()
     begun = time.monotonic()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dynatrain-vllm-"))
+    table = []
     try:
-        a, b = make_weights(args.model, folder)
+        models = dict(zip("AB", make_weights(args.model, folder)))
         for tp in args.tp:
-            one_size(args, {"A": a, "B": b}, tp, folder)
-            print(f"ok TP {tp}", flush=True)
+            want = references(models, tp, args.dtype)
+            if tp == 1:
+                close_to_transformers(want["B"], models["B"], args.dtype)
+            table += library(args, models, want, tp, folder)
+            if args.http_updates and (full or tp == args.tp[0]):
+                table.append(http(args, models, want, tp, folder, full))
     except BaseException:
         for log in folder.glob("server*.log"):
             print(f"--- {log.name}\n{log.read_text()[-4000:]}")
         raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print(f"vllm-check: all of it held, {time.monotonic() - begun:.0f} s")
+    print(f"{'vLLM, ' + args.dtype:44}{'updates':>8}{'seconds':>9}  ids, logprobs")
+    for what, count, took in table:
+        print(f"{what:44}{count:8}{took:9.2f}  bit for bit")
+    print(f"vllm-check: ok, {sum(row[1] for row in table)} updates equal "
+          f"engines that loaded from disk, {time.monotonic() - begun:.0f} s")
 
 
 if __name__ == "__main__":

@@ -59,12 +59,12 @@ static bool update_one(struct engine *e, struct server *s, uint64_t version,
     char update[128], finish[64];
 
     snprintf(update, sizeof(update),
-             "{\"update_info\":{\"version\":%llu,\"deadline\":%g}}",
+             "{\"update_info\":{\"version\":%llu,\"timeout\":%g}}",
              (unsigned long long)version, (double)timeout_ns * 1e-9);
     snprintf(finish, sizeof(finish), "{\"weight_version\":\"%llu\"}",
              (unsigned long long)version);
     if (strcmp(e->kind->name, "sglang") == 0) {
-        snprintf(update, sizeof(update), "{\"version\":%llu,\"deadline\":%g}",
+        snprintf(update, sizeof(update), "{\"version\":%llu,\"timeout\":%g}",
                  (unsigned long long)version, (double)timeout_ns * 1e-9);
         return tell(e, s, "/dynatrain_update", update, why, why_bytes) &&
                tell(e, s, "/flush_cache", "{}", why, why_bytes);
@@ -132,7 +132,7 @@ enum dyt_status versions_init(struct engine *e, uint32_t i,
 {
     json_t *body = json_pack("{s:{s:s, s:s, s:i, s:f}}", "init_info", "address",
                              p->job_address, "job", p->job, "replica", (int)i,
-                             "deadline", (double)p->timeout_ns * 1e-9);
+                             "timeout", (double)p->timeout_ns * 1e-9);
     char *text = body == NULL ? NULL : json_dumps(body, JSON_COMPACT);
     char why[WHY_BYTES] = "out of memory";
     bool ok = text != NULL && tell(e, &e->server[i],
