@@ -119,7 +119,7 @@ DYT_API enum dyt_status dyt_session_publish(dyt_session *session,
  * (data, strides and fd of each are filled in, 4096-aligned, row-major; what
  * `data` pointed to is copied over).  Rows with DYT_ROW_ALIAS get the memory of
  * the row they name by equal data pointers.  With DYT_COMMIT_DOUBLE there are
- * two sets; see dyt_session_set().
+ * two sets; see dyt_session_row_data().
  */
 DYT_API enum dyt_status dyt_session_map(dyt_session *session,
                                         struct dyt_row *row,
