@@ -1,182 +1,216 @@
-/* Does the simulator tell the truth?  Exchanges between 2, 3, 4 and 8 ranks on
- * this machine, simulated with links that are measured in the same run, beside
- * what they really took; and published times. */
+/* Does the simulator tell the truth?  Switches of worlds of 2, 3, 4 and 8 ranks
+ * on this machine, by messages, simulated with costs that other switches of
+ * the same run gave, beside what they really took; and published times.
+ *
+ * All switches of a size, those that calibrate and those that are compared,
+ * take turns; a figure is the median over the turns. */
 #include "bench.h"
-#include "exchange.h"
+#include "calibrate.h"
+#include "device/host/memory.h"
 #include "published.h"
-
-#include "base/error.h"
-#include "explain/simulate.h"
-#include "traffic_cases.h"
+#include "switches.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#define ROUNDS  5u
-#define SMALL   ((uint64_t)4096)
-#define MESSAGE 512u
-#define GOAL    0.15
-#define CASES   64u
+#define GOAL       0.15
+#define STRATEGIES 4u
+#define CASES      128u
 
-struct machine {
-    struct dyti_cluster cluster;
-    uint32_t host[EXCHANGE_RANKS];
+struct subject {
+    const char *name;
+    bool calibrates;
+    enum dyti_dtype dtype;
+    struct dyti_arch arch;
 };
 
-static double median_run(struct exchange *x, uint32_t ranks,
-                         const struct dyti_piece *piece, size_t count)
+#define ARCH(v, h, l, q, k, d, f)                                              \
+    {                                                                          \
+        .family = DYTI_LLAMA, .vocab = (v), .hidden = (h), .layers = (l),      \
+        .q_heads = (q), .kv_heads = (k), .head_dim = (d), .ffn = (f),          \
+        .max_positions = 64, .rms_eps = 1e-5, .init_std = 0.02,                \
+        .rope = {.theta = 10000}, .tied = false                                \
+    }
+
+/* Those that calibrate are unlike the others: bytes and little else, messages
+ * and boxes and little else, conversion. */
+static const struct subject subjects[] = {
+    {"few large", true, DYTI_F32, ARCH(2048, 1024, 2, 16, 16, 64, 2816)},
+    {"many tiny", true, DYTI_F32, ARCH(128, 32, 300, 8, 4, 4, 64)},
+    {"many rows", true, DYTI_F32, ARCH(4096, 128, 40, 8, 8, 16, 384)},
+    {"few large bf16", true, DYTI_BF16, ARCH(2048, 1024, 2, 16, 16, 64, 2816)},
+    {"smollm2, 6 layers", false, DYTI_F32, ARCH(8192, 576, 6, 9, 3, 64, 1536)},
+    {"small tensors", false, DYTI_F32, ARCH(128, 64, 400, 8, 4, 8, 128)},
+    {"grouped queries, bf16", false, DYTI_BF16,
+     ARCH(4096, 256, 16, 8, 2, 32, 704)}};
+
+#define SUBJECTS (sizeof(subjects) / sizeof(subjects[0]))
+
+struct world {
+    uint32_t ranks, host[TEAM_RANKS_MAX];
+    struct team team[SUBJECTS];
+    struct real_switch s[SUBJECTS * STRATEGIES * 2];
+    uint32_t count, calibrating; /* those that calibrate come first */
+    struct dyti_cluster cluster;
+};
+
+static bool open_subject(struct world *w, uint32_t at,
+                         enum dyti_page_kind pages)
 {
-    double t[ROUNDS];
+    const struct team_shape shape = {
+        .ranks = w->ranks, .dtype = subjects[at].dtype, .pages = pages};
+    enum dyt_status st = team_open(&w->team[at], &subjects[at].arch, &shape);
 
-    for (uint32_t i = 0; i < ROUNDS; i++) {
-        t[i] = exchange_run(x, ranks, piece, count);
-    }
-    return bench_median(t, ROUNDS);
-}
-
-static struct dyti_piece piece_of(uint32_t from, uint32_t to, uint64_t lo,
-                                  uint64_t hi)
-{
-    return (struct dyti_piece){
-        .src = from, .dst = to, .from = from, .to = to, .lo = lo, .hi = hi};
-}
-
-/* What one pair moves, what all together move, what a message costs. */
-static void calibrate(struct exchange *x, uint32_t ranks, uint64_t bytes,
-                      struct machine *out)
-{
-    struct dyti_piece piece[MESSAGE];
-    struct dyti_link_speed *link = &out->cluster.link[DYTI_LINK_HOST];
-    double one, all, small;
-
-    memset(out, 0, sizeof(*out));
-    out->cluster = (struct dyti_cluster){.name = "this machine",
-                                         .rank_count = ranks,
-                                         .host_count = 1,
-                                         .host = out->host};
-    piece[0] = piece_of(0, 1, 0, bytes);
-    one = median_run(x, ranks, piece, 1);
-    for (uint32_t i = 0; i < ranks; i++) {
-        piece[i] = piece_of(i, (i + 1) % ranks, 0, bytes / 2);
-    }
-    all = median_run(x, ranks, piece, ranks);
-    for (uint32_t i = 0; i < MESSAGE; i++) {
-        piece[i] = piece_of(0, 1, i * SMALL, (i + 1) * SMALL);
-    }
-    small = median_run(x, ranks, piece, MESSAGE);
-    link->bytes_per_s = (double)bytes / one;
-    link->message_s = small / MESSAGE;
-    out->cluster.host_bytes_per_s = (double)bytes / 2.0 * (double)ranks / all;
-    printf("%u ranks: a pair %.2f GB/s, all together %.2f GB/s, a message "
-           "%.1f us\n",
-           ranks, link->bytes_per_s / 1e9, out->cluster.host_bytes_per_s / 1e9,
-           link->message_s * 1e6);
-}
-
-/* Traffic scaled to `total` bytes. */
-static bool make_traffic(uint32_t ranks, uint32_t shape, uint64_t total,
-                         struct dyt_traffic *t)
-{
-    double all = 0.0;
-
-    if (!dyt_traffic_random(t, 17 + shape, ranks, ranks, shape)) {
-        return false;
-    }
-    for (size_t i = 0; i < t->flow_count; i++) {
-        all += (double)t->flow[i].bytes;
-    }
-    for (size_t i = 0; i < t->flow_count; i++) {
-        t->flow[i].bytes =
-            (uint64_t)((double)t->flow[i].bytes / all * (double)total) + 64;
-    }
-    return t->flow_count > 0;
-}
-
-static bool compare(struct exchange *x, const struct machine *machine,
-                    uint32_t shape, uint64_t bytes, size_t which,
-                    double *out_error)
-{
-    struct dyt_traffic t;
-    struct dyti_order in;
-    struct dyti_pieces pieces = {0};
-    struct dyti_simulate_inputs sim = {.cluster = &machine->cluster,
-                                       .pieces = &pieces};
-    struct dyti_simulation result = {0};
-    double real;
-    enum dyt_status st;
-
-    if (!make_traffic(machine->cluster.rank_count, shape, bytes, &t)) {
-        dyt_traffic_close(&t);
-        return false;
-    }
-    in = (struct dyti_order){.cluster = &machine->cluster,
-                             .flow = t.flow,
-                             .flow_count = t.flow_count};
-    st = dyti_strategy_at(which)->order(&in, &pieces);
-    st = st != DYT_OK ? st : dyti_simulate(&sim, &result);
     if (st != DYT_OK) {
-        fprintf(stderr, "simulator: %s\n", dyti_error_message());
-        exit(1);
+        fprintf(stderr, "simulator: %s\n", dyti_error_text());
+        return false;
     }
-    real =
-        median_run(x, machine->cluster.rank_count, pieces.piece, pieces.count);
-    *out_error = fabs(result.seconds - real) / real;
-    printf("%u ranks, traffic %u, %4llu MiB, %-10s %6zu pieces: simulated "
-           "%8.2f ms | measured %8.2f ms | off %5.1f %%\n",
-           machine->cluster.rank_count, shape,
-           (unsigned long long)(bytes >> 20), dyti_strategy_at(which)->name,
-           pieces.count, result.seconds * 1e3, real * 1e3, *out_error * 100.0);
-    dyti_simulation_fini(&result);
-    dyti_pieces_fini(&pieces);
-    dyt_traffic_close(&t);
+    for (uint32_t k = 0; k < STRATEGIES * 2; k++) {
+        struct real_switch *s = &w->s[w->count];
+
+        *s = (struct real_switch){
+            .model = subjects[at].name,
+            .team = at,
+            .strategy = k / 2,
+            .from = k % 2 == 0 ? DYTI_ARENA_TRAIN : DYTI_ARENA_ROLLOUT,
+            .to = k % 2 == 0 ? DYTI_ARENA_ROLLOUT : DYTI_ARENA_TRAIN};
+        if (!real_switch_plan(&w->team[at], s)) {
+            return false;
+        }
+        w->count++;
+    }
+    w->calibrating = subjects[at].calibrates ? w->count : w->calibrating;
     return true;
 }
 
-static void compare_all(struct bench *bench, struct exchange *x)
+static void close_world(struct world *w)
 {
-    static const uint32_t ranks_of[] = {2, 3, 4, 8};
-    static const uint64_t mib_of[] = {32, 128, 512};
-    double error[CASES];
-    uint32_t count = 0;
+    for (uint32_t i = 0; i < w->count; i++) {
+        real_switch_fini(&w->s[i]);
+    }
+    for (size_t i = 0; i < SUBJECTS; i++) {
+        if (w->team[i].worker_count > 0) {
+            team_close(&w->team[i]);
+        }
+    }
+}
 
-    for (size_t i = 0; i < sizeof(ranks_of) / sizeof(ranks_of[0]); i++) {
-        uint32_t sizes = bench->quick ? 1 : 3;
-        struct machine machine;
+/* All in turn: first once to touch and plan, then `rounds` that count. */
+static bool run_all(struct world *w, uint32_t rounds)
+{
+    for (uint32_t turn = 0; turn <= rounds; turn++) {
+        for (uint32_t i = 0; i < w->count; i++) {
+            struct real_switch *s = &w->s[i];
 
-        calibrate(x, ranks_of[i], (uint64_t)256 << 20, &machine);
-        for (uint32_t k = 0; k < sizes; k++) {
-            for (uint32_t which = 0; which < 2; which++) {
-                for (uint32_t shape = 0; shape < 2; shape++) {
-                    count += count < CASES &&
-                             compare(x, &machine, shape, mib_of[k] << 20, which,
-                                     &error[count]);
-                }
+            if (!real_switch_run(&w->team[s->team], s, turn > 0)) {
+                return false;
             }
         }
     }
-    printf("median error %.1f %%, allowed %.0f %%\n",
+    return true;
+}
+
+static bool compare(struct world *w, const struct real_switch *s,
+                    double *out_error)
+{
+    const struct dyti_simulate_inputs in = {.cluster = &w->cluster,
+                                            .pieces = &s->pieces,
+                                            .keep_bytes = s->keep,
+                                            .boxes = s->boxes};
+    struct dyti_simulation result = {0};
+    double real = real_switch_median(s);
+    enum dyt_status st = dyti_simulate(&in, &result);
+
+    if (st != DYT_OK) {
+        fprintf(stderr, "simulator: %s\n", dyti_error_text());
+        return false;
+    }
+    *out_error = fabs(result.seconds - real) / real;
+    printf("%u ranks, %-21s to %-7s %-10s %6zu pieces: simulated %8.2f ms | "
+           "measured %8.2f ms | off %5.1f %%\n",
+           w->ranks, s->model, s->to == DYTI_ARENA_TRAIN ? "train" : "rollout",
+           dyti_strategy_at(s->strategy)->name, s->pieces.count,
+           result.seconds * 1e3, real * 1e3, *out_error * 100.0);
+    dyti_simulation_fini(&result);
+    return true;
+}
+
+static void say_costs(const struct world *w)
+{
+    const struct dyti_link_speed *host = &w->cluster.link[DYTI_LINK_HOST];
+
+    printf("%u ranks on %u cores, from %u switches: start %.0f us; a core gets "
+           "sources at %.2f GB/s, moves %.2f, converts %.2f, a message takes "
+           "it %.1f us, a box %.1f ns\n",
+           w->ranks, w->cluster.host_cores, w->calibrating,
+           w->cluster.start_s * 1e6, w->cluster.source_bytes_per_s / 1e9,
+           host->bytes_per_s / 1e9, host->convert_bytes_per_s / 1e9,
+           host->message_s * 1e6, host->box_s * 1e9);
+}
+
+static bool compare_size(const struct bench *bench, uint32_t ranks,
+                         enum dyti_page_kind pages, double *error,
+                         uint32_t *count)
+{
+    static struct world w; /* large */
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    bool ok = true;
+
+    memset(&w, 0, sizeof(w));
+    w.ranks = ranks;
+    w.cluster =
+        (struct dyti_cluster){.name = "this machine",
+                              .rank_count = ranks,
+                              .host_count = 1,
+                              .host = w.host,
+                              .host_cores = cores > 0 ? (uint32_t)cores : 1};
+    for (uint32_t i = 0; i < SUBJECTS && ok; i++) {
+        ok = open_subject(&w, i, pages);
+    }
+    ok = ok && run_all(&w, bench->quick ? 3 : SWITCH_ROUNDS);
+    if (ok) {
+        calibrate(w.s, w.calibrating, &w.cluster);
+        say_costs(&w);
+    }
+    for (uint32_t i = w.calibrating; i < w.count && ok; i++) {
+        ok = *count < CASES && compare(&w, &w.s[i], &error[*count]);
+        *count += ok;
+    }
+    close_world(&w);
+    return ok;
+}
+
+static bool compare_all(struct bench *bench)
+{
+    static const uint32_t ranks_of[] = {2, 3, 4, 8};
+    enum dyti_page_kind pages = dyti_memory_host.probe(0);
+    double error[CASES];
+    uint32_t count = 0, sizes = bench->quick ? 1 : 4;
+
+    for (uint32_t i = 0; i < sizes; i++) {
+        if (!compare_size(bench, ranks_of[i], pages, error, &count)) {
+            return false;
+        }
+    }
+    printf("median error of %u switches %.1f %%, allowed %.0f %%\n", count,
            100.0 * bench_median(error, count), 100.0 * GOAL);
-    bench_record(bench, "1 - median error, real exchanges",
+    bench_record(bench, "1 - median error, real switches",
                  1.0 - bench_median(error, count), "needed", 1.0 - GOAL, 1.0,
                  "share");
+    return true;
 }
 
 int main(int argc, char **argv)
 {
     struct bench bench;
-    struct exchange *x;
     bool ok;
 
     if (!bench_open(&bench, "simulator", argc, argv)) {
         return bench.exit_code;
     }
-    x = exchange_open();
-    if (x == NULL) {
-        fprintf(stderr, "simulator: no memory\n");
-        return 1;
-    }
-    compare_all(&bench, x);
-    exchange_close(x);
-    ok = published_rows(&bench);
+    ok = compare_all(&bench);
+    ok = ok && published_rows(&bench);
     return bench_close(&bench) != 0 || !ok;
 }

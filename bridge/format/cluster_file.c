@@ -14,8 +14,8 @@
 #define WHERE_BYTES 512u
 #define TOP_KEYS                                                               \
     "name|hosts|ranks_per_host|memory|nic_gigabytes_per_s|"                    \
-    "core_gigabytes_per_s|host_gigabytes_per_s|cores_per_host|start_us|"       \
-    "self|host|nic"
+    "core_gigabytes_per_s|host_gigabytes_per_s|cores_per_host|"                \
+    "source_gigabytes_per_s|start_us|self|host|nic"
 #define LINK_KEYS                                                              \
     "gigabytes_per_s|latency_us|message_us|half_duplex|box_ns|"                \
     "convert_gigabytes_per_s"
@@ -167,6 +167,9 @@ static enum dyt_status read_key(struct reader *r, const struct dyti_toml *v)
     }
     if (strcmp(v->key, "cores_per_host") == 0) {
         return read_count(r, v, &c->host_cores);
+    }
+    if (strcmp(v->key, "source_gigabytes_per_s") == 0) {
+        return read_real(r, v, 1e9, true, &c->source_bytes_per_s);
     }
     if (strcmp(v->key, "start_us") == 0) {
         return read_real(r, v, 1e-6, true, &c->start_s);

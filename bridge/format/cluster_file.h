@@ -1,21 +1,23 @@
-/* Machines as people describe them: configs/clusters/NAME.toml.
+/* Machines as people describe them: configs/clusters/NAME.toml;
+ * docs/clusters.md has all keys.
  *
  *   name = "DGX H100"
  *   hosts = 16               # or a list: ranks of each host
  *   ranks_per_host = 8       # not with a list
- *   memory = "80GiB"         # of a rank's device; may be left out
- *   nic_gigabytes_per_s      # all NICs of a host together; may be left out
- *   core_gigabytes_per_s     # through the middle of the fabric; likewise
- *   host_gigabytes_per_s     # all links inside a host together; likewise
- *   cores_per_host = 2       # cores that copy, pack and unpack for the ranks
- * of # a host; left out: nothing waits for a core start_us = 200           #
- * until all ranks have met and, at the end, agreed [self] [host] [nic]      #
- * links of one rank, each direction gigabytes_per_s = 50.0   # decimal: 1e9
- * bytes latency_us = 12.0        # of a message message_us = 8.0         # what
- * posting one costs half_duplex = false      # both directions share it # where
- * cores do the work, at each end of a link: box_ns = 20              # of a run
- * of bytes that lie together convert_gigabytes_per_s  # of bytes that change
- * their dtype
+ *   memory = "80GiB"         # of a rank's device
+ *   nic_gigabytes_per_s      # all NICs of a host
+ *   core_gigabytes_per_s     # through the middle of the fabric
+ *   host_gigabytes_per_s     # all links inside a host
+ *   cores_per_host = 2       # that work for the ranks
+ *   source_gigabytes_per_s   # a core gets the source
+ *   start_us = 200           # meeting and agreeing
+ *   [self] [host] [nic]      # links of one rank
+ *   gigabytes_per_s = 50.0   # decimal: 1e9 bytes
+ *   latency_us = 12.0        # of a message
+ *   message_us = 8.0         # what posting one costs
+ *   half_duplex = false      # both directions share it
+ *   box_ns = 20              # of a run of bytes
+ *   convert_gigabytes_per_s  # into another dtype
  *
  * Threads: any. */
 #ifndef DYTI_FORMAT_CLUSTER_FILE_H

@@ -99,6 +99,13 @@ static enum dyt_status at_rest_of(const struct dyti_price *p,
             out->boxes[pair->src_rank].sent += pair->transfers;
             out->boxes[pair->dst_rank].received += pair->transfers;
         }
+        out->boxes[pair->src_rank].source_bytes += pair->read_bytes;
+    }
+    for (uint32_t r = 0; r < world; r++) {
+        uint64_t has = p->memory[r].src_bytes;
+        uint64_t *reads = &out->boxes[r].source_bytes;
+
+        *reads = *reads < has ? *reads : has;
     }
     return DYT_OK;
 }

@@ -33,6 +33,7 @@ struct dyti_rank_boxes {
     uint64_t sent, received, kept;
     /* Bytes, in the destination's dtype, that change theirs here. */
     uint64_t converted_to_send, converted_received, converted_kept;
+    uint64_t source_bytes; /* read here, each once */
 };
 
 /* Zeroed members: nothing of it.  Arrays are borrowed. */

@@ -55,6 +55,10 @@ static double own_work_s(const struct dyti_simulate_inputs *in, uint32_t rank)
                    converting_s(self, b->converted_kept) +
                    converting_s(host, b->converted_to_send) +
                    converting_s(host, b->converted_received);
+        seconds +=
+            in->cluster->source_bytes_per_s > 0.0
+                ? (double)b->source_bytes / in->cluster->source_bytes_per_s
+                : 0.0;
     }
     return seconds;
 }

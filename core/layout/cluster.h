@@ -49,6 +49,9 @@ struct dyti_cluster {
      * comes is unpacked at the speed of its link (message_s and box_s at both
      * ends).  0: nothing waits for a core. */
     uint32_t host_cores;
+    double source_bytes_per_s; /* likewise: at which a core gets bytes of the
+                                  source from memory, each once however often
+                                  it goes somewhere; 0: nothing on top */
     double start_s; /* until all ranks have met, and agreed at the end */
 };
 

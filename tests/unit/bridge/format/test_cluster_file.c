@@ -47,6 +47,7 @@ static void what_a_host_has_is_read(void **state)
     assert_ok(parse("hosts = 2\nranks_per_host = 4\n"
                     "host_gigabytes_per_s = 6.5\nnic_gigabytes_per_s = 20\n"
                     "core_gigabytes_per_s = 30\ncores_per_host = 3\n"
+                    "source_gigabytes_per_s = 3.5\n"
                     "start_us = 250\n[self]\ngigabytes_per_s = 8\n"
                     "convert_gigabytes_per_s = 4\nbox_ns = 12\n[host]\n"
                     "gigabytes_per_s = 4\nbox_ns = 20\nhalf_duplex = true\n"
@@ -56,6 +57,7 @@ static void what_a_host_has_is_read(void **state)
     assert_true(c->host_nic_bytes_per_s == 20e9);
     assert_true(c->core_bytes_per_s == 30e9);
     assert_int_equal(3, c->host_cores);
+    assert_true(c->source_bytes_per_s == 3.5e9);
     assert_true(c->start_s == 250 * 1e-6);
     assert_true(c->link[DYTI_LINK_SELF].convert_bytes_per_s == 4e9);
     assert_true(c->link[DYTI_LINK_SELF].box_s == 12 * 1e-9);

@@ -257,7 +257,8 @@ static void cores_do_the_work(void **state)
 {
     static const uint64_t keep[] = {1000, 0};
     static const struct dyti_rank_boxes boxes[] = {
-        {.sent = 10, .kept = 20, .converted_kept = 500}, {.received = 10}};
+        {.sent = 10, .kept = 20, .converted_kept = 500, .source_bytes = 800},
+        {.received = 10}};
     struct dyti_piece p[] = {piece(0, 1, 0, 0, 100), piece(0, 1, 1, 100, 300)};
     struct dyti_pieces pieces = {.piece = p, .count = 2, .round_count = 2};
     struct dyti_cluster c = four();
@@ -274,9 +275,11 @@ static void cores_do_the_work(void **state)
     c.link[DYTI_LINK_SELF].box_s = 0.02;
     c.link[DYTI_LINK_SELF].convert_bytes_per_s = 250.0;
     c.host_cores = 2;
+    c.source_bytes_per_s = 400.0;
     c.start_s = 7;
     p[1].messages = 3;
-    sender = 3 + 4 * 0.25 + 10 * 0.01 + 1 + 20 * 0.02 + 500 * (0.004 - 0.001);
+    sender = 3 + 4 * 0.25 + 10 * 0.01 + 1 + 20 * 0.02 + 500 * (0.004 - 0.001) +
+             800 / 400.0;
     receiver = 3 + 4 * 0.25 + 10 * 0.01;
     assert_ok(dyti_simulate(&in, &s));
     assert_true(near(s.seconds, sender + 7));
