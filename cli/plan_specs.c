@@ -85,9 +85,9 @@ static enum dyt_status assume_cluster(struct work *w, uint32_t world)
         .name = "assumed (hosts of 8, NVLink 200 GB/s, NIC 25 GB/s each way)",
         .rank_count = world,
         .host_count = (world + RANKS_PER_HOST - 1) / RANKS_PER_HOST,
-        .link = {{900e9, 0, 0, false},
-                 {200e9, 8e-6, 6e-6, false},
-                 {25e9, 12e-6, 8e-6, false}}};
+        .link = {{.bytes_per_s = 900e9},
+                 {.bytes_per_s = 200e9, .latency_s = 8e-6, .message_s = 6e-6},
+                 {.bytes_per_s = 25e9, .latency_s = 12e-6, .message_s = 8e-6}}};
 
     w->host = malloc(world * sizeof(*w->host));
     if (w->host == NULL) {
