@@ -209,7 +209,7 @@ class Server:
         from dynatrain.torch import tensor_over
         assert self.session is not None
         if self.rows[index].staged:
-            weight = tensor_over(self.session.staged(index),
+            weight = tensor_over(self.session.row_data(index),  # lent or mapped
                                  tuple(self.rows[index].shape),
                                  module.weight.dtype)
             module.weight = torch.nn.Parameter(weight, requires_grad=False)
