@@ -4,7 +4,7 @@
 #define DYT_BENCH_SWITCHES_H
 
 #include "explain/simulate.h"
-#include "team.h"
+#include "bench/switch/team.h"
 
 #define SWITCH_ROUNDS 9u
 

@@ -74,15 +74,16 @@ static void a_second_one_works_at_any_time(void **state)
 {
     static const char forever[] = "steps=1000000";
     static const struct {
-        const char *fault, *set;
+        const char *fault, *set, *until; /* it says before the first */
         int first, second;
     } row[] = {
-        {"rank=2,at=train,step=2,how=hang", NULL, SIGINT, SIGINT},
-        {"rank=1,at=checkpoint,how=hang", forever, SIGINT, SIGINT},
-        {"rank=2,at=checkpointed,how=hang", forever, SIGINT, SIGTERM},
-        {"rank=manager,at=save,how=hang", forever, SIGINT, SIGINT},
-        {"rank=manager,at=saved,how=hang", forever, SIGINT, SIGTERM},
-        {"rank=manager,at=begin,step=2,how=hang", NULL, SIGTERM, SIGTERM}};
+        {"rank=2,at=train,step=2,how=hang", NULL, "hangs here", SIGINT, SIGINT},
+        {"rank=1,at=checkpoint,how=hang", forever, "reward", SIGINT, SIGINT},
+        {"rank=2,at=checkpointed,how=hang", forever, "reward", SIGINT, SIGTERM},
+        {"rank=manager,at=save,how=hang", forever, "reward", SIGINT, SIGINT},
+        {"rank=manager,at=saved,how=hang", forever, "reward", SIGINT, SIGTERM},
+        {"rank=manager,at=begin,step=2,how=hang", NULL, "hangs here", SIGTERM,
+         SIGTERM}};
     struct dyt_job job = dyt_job_new("tiny");
     struct dyt_run run;
 
@@ -93,7 +94,7 @@ static void a_second_one_works_at_any_time(void **state)
         dyt_set_fault(row[i].fault);
         p = dyt_job_start(&job, row[i].set, NULL);
         dyt_set_fault(NULL);
-        assert_true(dyt_read_until(&p, "reward"));
+        assert_true(dyt_read_until(&p, row[i].until));
         kill(p.pid, row[i].first);
         assert_true(dyt_read_until(&p, "once more: at once"));
         kill(p.pid, row[i].second);
