@@ -3,8 +3,8 @@
 #ifndef DYT_BENCH_SWITCHES_H
 #define DYT_BENCH_SWITCHES_H
 
-#include "explain/simulate.h"
 #include "bench/switch/team.h"
+#include "explain/simulate.h"
 
 #define SWITCH_ROUNDS 9u
 
