@@ -253,6 +253,7 @@ static enum dyt_status free_member(struct dyti_fleet *fleet, uint32_t *out)
 /* The first rank of a new trainer: what the replicas hold is of an old line. */
 static void new_line(struct dyti_fleet *fleet)
 {
+    fleet->line++;
     fleet->last_version = 0;
     fleet->any_version = false;
     fleet->offer = (struct dyti_fleet_offer){0};

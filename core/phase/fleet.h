@@ -130,6 +130,7 @@ struct dyti_fleet_link {
     bool receiver_failed; /* not only a source */
     bool retry;           /* a sibling failed: take it from somebody else */
     uint64_t epoch, version, moved_bytes;
+    uint64_t line; /* of the version */
     int64_t deadline_ns;
     enum dyt_status status; /* first failure */
     char text[DYTI_FLEET_TEXT_BYTES];
@@ -137,11 +138,13 @@ struct dyti_fleet_link {
 
 struct dyti_fleet_offer {
     uint64_t version;
-    bool open;     /* receivers may take it from the trainer */
-    bool taking;   /* ranks copy it to their snapshots */
-    bool snapshot; /* asked for: the rows are free once it was taken */
-    bool met;      /* the policy is met, the ticket was told */
-    bool cancelled;
+    bool open;      /* receivers may take it from the trainer */
+    bool taking;    /* ranks copy it to their snapshots */
+    bool snapshot;  /* asked for: the rows are free once it was taken */
+    bool met;       /* the policy is met, the ticket was told */
+    bool cancelled; /* ends when nobody reads it any more: with this */
+    enum dyt_status end_status;
+    char end_text[DYTI_FLEET_TEXT_BYTES];
     uint64_t serial;
     uint32_t asked, taken; /* ranks that offered, that copied */
 };
@@ -218,6 +221,7 @@ struct dyti_fleet {
     uint64_t last_version; /* offered on this line, if any_version */
     bool any_version;      /* the first may be 0: no update yet */
     uint64_t epoch;        /* runs begun */
+    uint64_t line;         /* trainers that came */
     uint64_t offers;       /* made */
     uint32_t policy, quorum, max_version_skew;
     bool policy_given; /* by the manager: the trainer's does not count */

@@ -365,6 +365,7 @@ static void begin(struct dyti_fleet *fleet, uint32_t group, uint32_t source,
         return;
     }
     fleet->link[link].version = version;
+    fleet->link[link].line = fleet->line;
     g->busy = fleet->group[source].busy = link;
     if (fleet->link[link].state == DYTI_LINK_READY) {
         run(fleet, link, now_ns);
@@ -448,7 +449,7 @@ static void finish(struct dyti_fleet *fleet, uint32_t link)
     g->bytes += k->moved_bytes;
     if (k->committed && g->state == DYTI_GROUP_RECEIVING) {
         g->version = k->version;
-        g->current = true;
+        g->current = k->line == fleet->line; /* not of a trainer before */
         g->alone = false;
         g->why_status = DYT_OK;
         g->why[0] = '\0';

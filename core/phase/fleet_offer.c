@@ -140,6 +140,16 @@ static void end_offer(struct dyti_fleet *fleet, enum dyt_status status,
     free_rows(fleet);
 }
 
+/* Rows are free when the links that read them are over, not before. */
+static void end_later(struct dyti_fleet_offer *o, enum dyt_status status,
+                      const char *text)
+{
+    o->cancelled = true;
+    o->open = o->taking = false;
+    o->end_status = status;
+    snprintf(o->end_text, sizeof(o->end_text), "%s", text != NULL ? text : "");
+}
+
 void dyti_fleet_take_taken(struct dyti_fleet *fleet,
                            const struct dyti_fleet_event *e)
 {
@@ -189,8 +199,7 @@ void dyti_fleet_take_cancel(struct dyti_fleet *fleet,
     if (e->version != o->version || (!o->open && !o->taking) || o->met) {
         return;
     }
-    o->cancelled = true;
-    o->open = o->taking = false;
+    end_later(o, DYT_ERR_CANCELLED, "the offer was taken back");
     if (fleet->group[0].busy != NONE) {
         dyti_fleet_abort(fleet, fleet->group[0].busy, m->place.rank,
                          DYT_ERR_CANCELLED, text);
@@ -204,11 +213,13 @@ void dyti_fleet_offer_lost(struct dyti_fleet *fleet, enum dyt_status status,
     bool told = o->met || (!o->open && !o->taking && !o->cancelled);
 
     refuse_proposal(fleet, status, text);
-    if (!told && o->serial != 0) {
-        end_offer(fleet, status, text);
+    if (told) {
+        free_rows(fleet);
+        *o = (struct dyti_fleet_offer){.version = o->version,
+                                       .serial = o->serial};
+    } else if (!o->cancelled) {
+        end_later(o, status, text);
     }
-    free_rows(fleet);
-    *o = (struct dyti_fleet_offer){.version = o->version, .serial = o->serial};
 }
 
 /* Has the policy what it asks for? */
@@ -240,7 +251,7 @@ void dyti_fleet_pump_offer(struct dyti_fleet *fleet)
     }
     if (o->cancelled) {
         o->cancelled = false;
-        end_offer(fleet, DYT_ERR_CANCELLED, "the offer was taken back");
+        end_offer(fleet, o->end_status, o->end_text);
     }
     if (o->open && !o->met && is_met(fleet)) {
         o->met = true;

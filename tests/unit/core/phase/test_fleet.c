@@ -1,0 +1,375 @@
+/* A job's fleet: named cases, then random events in any order, late, twice and
+ * from the dead, with what must hold looked at after each of them. */
+#include "fleet_world.h"
+
+/* ---- cases --------------------------------------------------------------- */
+
+static void a_version_goes_out_and_the_rows_are_free(void **state)
+{
+    struct world *w = published(2);
+
+    (void)state;
+    offer_both(w, 1);
+    assert_ok(receive(w, 2, 0));
+    pay_all(w);
+    assert_int_equal(1, w->held[2]);
+    assert_true(w->pinned[0]); /* policy all: the other one is missing */
+    assert_status(DYT_ERR_STATE, offer(w, 0, 2, false));
+    assert_error_has("version 1 is still offered");
+    assert_ok(receive(w, 3, 0));
+    pay_all(w);
+    assert_int_equal(1, w->held[3]);
+    assert_false(w->pinned[0] || w->pinned[1]);
+    assert_int_equal(DYT_OK, w->done[0]);
+    assert_status(DYT_ERR_STATE, offer(w, 0, 1, false));
+    assert_error_has("versions rise");
+    assert_ok(offer(w, 0, 5, false));
+    assert_status(DYT_ERR_INVALID, offer(w, 1, 6, false));
+    assert_int_equal(DYT_ERR_INVALID, w->said[0][ASK_OFFER]);
+    end_world(w);
+}
+
+static void a_place_is_taken_once(void **state)
+{
+    struct world *w = published(1);
+    struct dyti_fleet_place p = place(NONE, 0, 2);
+    uint32_t id;
+
+    (void)state;
+    assert_status(DYT_ERR_BUSY, join_place(w, &p, &id));
+    assert_error_has("a job has one trainer");
+    p = place(NONE, 0, 1);
+    assert_status(DYT_ERR_BUSY, join_place(w, &p, &id));
+    p = place(0, 0, 1);
+    assert_status(DYT_ERR_BUSY, join_place(w, &p, &id));
+    assert_error_has("rank 0 of replica rollout/0");
+    p = place(0, 1, 2);
+    assert_status(DYT_ERR_CONFIG, join_place(w, &p, &id));
+    p = place(9, 2, 2);
+    assert_status(DYT_ERR_CONFIG, join_place(w, &p, &id));
+    assert_error_has("rank 2 of 2");
+    end_world(w);
+}
+
+static void a_late_replica_asks_its_sibling(void **state)
+{
+    struct world *w = published(1);
+    uint32_t late;
+
+    (void)state;
+    offer_both(w, 3);
+    assert_ok(receive(w, 2, 0));
+    pay_all(w);
+    assert_int_equal(0, w->source);
+    late = join(w, 7, 0, 1);
+    assert_ok(publish(w, late));
+    pay_all(w);
+    assert_ok(receive(w, late, 0));
+    pay_all(w);
+    assert_int_equal(3, w->held[late]);
+    assert_int_not_equal(0, w->source);
+    end_world(w);
+}
+
+static void rolling_is_one_after_the_other(void **state)
+{
+    struct world *w = published(3);
+
+    (void)state;
+    w->fleet.policy = DYT_POLICY_ROLLING;
+    offer_both(w, 1);
+    for (uint32_t i = 2; i < 5; i++) {
+        assert_ok(receive(w, i, 1));
+    }
+    while (w->due_count > 0) {
+        uint32_t receiving = 0;
+
+        for (size_t g = 1; g < w->fleet.group_count; g++) {
+            receiving += w->fleet.group[g].state == DYTI_GROUP_RECEIVING;
+        }
+        assert_int_equal(1, receiving);
+        pay(w, 0);
+    }
+    assert_int_equal(3, w->runs);
+    assert_false(w->pinned[0]);
+    end_world(w);
+}
+
+static void a_quorum_frees_the_rows(void **state)
+{
+    struct world *w = published(3);
+
+    (void)state;
+    w->fleet.policy = DYT_POLICY_QUORUM;
+    w->fleet.quorum = 2;
+    offer_both(w, 1);
+    assert_ok(receive(w, 2, 0));
+    pay_all(w);
+    assert_true(w->pinned[0]);
+    assert_ok(receive(w, 4, 0));
+    pay_all(w);
+    assert_false(w->pinned[0]);
+    end_world(w);
+}
+
+static void skew_holds_the_fast_back(void **state)
+{
+    struct world *w = published(2);
+
+    (void)state;
+    w->fleet.policy = DYT_POLICY_QUORUM;
+    w->fleet.quorum = 1;
+    w->fleet.max_version_skew = 1;
+    offer_both(w, 1);
+    assert_ok(receive(w, 2, 0));
+    assert_ok(receive(w, 3, 0));
+    pay_all(w);
+    offer_both(w, 2);
+    assert_ok(receive(w, 2, 2));
+    pay_all(w);
+    offer_both(w, 3);
+    assert_ok(receive(w, 2, 3)); /* 3 over 1 is too much */
+    pay_all(w);
+    assert_true(w->asked[2][ASK_RECEIVE]);
+    take(w, (struct dyti_fleet_event){.kind = DYTI_FLEET_WITHDRAW,
+                                      .member = 2,
+                                      .status = DYT_ERR_TIMEOUT});
+    assert_int_equal(DYT_ERR_TIMEOUT, w->said[2][ASK_RECEIVE]);
+    assert_non_null(strstr(w->text[2], "max_version_skew 1"));
+    assert_ok(receive(w, 3, 3)); /* the slow one may */
+    pay_all(w);
+    assert_int_equal(3, w->held[3]);
+    end_world(w);
+}
+
+static void the_dead_are_dropped_and_fail_nobody(void **state)
+{
+    struct world *w = published(2);
+
+    (void)state;
+    offer_both(w, 1);
+    assert_ok(receive(w, 2, 0));
+    gone(w, 2, DYT_ERR_PEER); /* in the opening */
+    assert_ok(receive(w, 3, 0));
+    pay_all(w);
+    assert_int_equal(1, w->held[3]);
+    assert_int_equal(DYT_OK, w->done[0]);
+    offer_both(w, 2);
+    assert_ok(receive(w, 3, 0));
+    w->now += 100 * SECOND; /* and nobody answers */
+    assert_true(dyti_fleet_next_ns(&w->fleet) <= w->now);
+    take(w, (struct dyti_fleet_event){.kind = DYTI_FLEET_TICK});
+    assert_true(w->dropped > 0);
+    end_world(w);
+}
+
+static void a_cancelled_offer_waits_for_its_readers(void **state)
+{
+    struct world *w = published(1);
+
+    (void)state;
+    offer_both(w, 1);
+    assert_ok(receive(w, 2, 0));
+    take(w, (struct dyti_fleet_event){
+                .kind = DYTI_FLEET_CANCEL, .member = 1, .version = 1});
+    assert_true(w->pinned[0] && w->pinned[1]); /* it opens */
+    w->run[1] = (struct run){0};
+    pay_all(w);
+    assert_false(w->pinned[0] || w->pinned[1]);
+    assert_int_equal(DYT_ERR_CANCELLED, w->done[0]);
+    end_world(w);
+}
+
+static void a_snapshot_frees_the_rows_at_once(void **state)
+{
+    struct world *w = published(1);
+
+    (void)state;
+    assert_ok(offer(w, 0, 1, true));
+    assert_ok(offer(w, 1, 1, true));
+    for (uint32_t r = 0; r < 2; r++) {
+        take(w, (struct dyti_fleet_event){
+                    .kind = DYTI_FLEET_TAKEN, .member = r, .version = 1});
+    }
+    assert_false(w->fleet.member[0].pinned || w->fleet.member[1].pinned);
+    assert_ok(receive(w, 2, 0));
+    pay_all(w);
+    assert_int_equal(1, w->held[2]);
+    end_world(w);
+}
+
+/* ---- random events ------------------------------------------------------- */
+
+static void anybody_joins(struct world *w)
+{
+    uint32_t who = (uint32_t)draw(w, 4);
+    uint32_t size = who == 0 ? 2 : 1 + who % 2;
+    struct dyti_fleet_place p =
+        place(who == 0 ? NONE : who, (uint32_t)draw(w, size), size);
+    uint32_t id;
+
+    p.commit = who % 3;
+    p.host = draw(w, 4) == 0 && who != 0 ? 2 : 1;
+    if (p.role == DYTI_FLEET_RECEIVER && size > 1) {
+        p.host = 1;
+    }
+    p.policy = (uint32_t)(w->seed % 3);
+    p.quorum = 1 + (uint32_t)(w->seed % 2);
+    p.max_version_skew = (uint32_t)(w->seed % 4);
+    if (join_place(w, &p, &id) == DYT_OK && draw(w, 8) != 0) {
+        (void)publish(w, id);
+    }
+}
+
+static void anything(struct world *w, uint32_t m)
+{
+    static const enum dyti_fleet_event_kind odd[] = {
+        DYTI_FLEET_TAKEN, DYTI_FLEET_CANCEL, DYTI_FLEET_ALIVE,
+        DYTI_FLEET_READY, DYTI_FLEET_RAN,    DYTI_FLEET_CHECKED};
+    uint64_t version = w->fleet.last_version + 1;
+    bool snapshot;
+
+    switch (draw(w, 12)) {
+    case 0:
+        (void)publish(w, m);
+        break;
+    case 1:
+    case 2:
+        snapshot = w->seed % 2 != 0 && w->step / 64 % 2 != 0;
+        if (m < 2 && w->alive[1 - m] && draw(w, 4) != 0) {
+            (void)offer(w, 1 - m, version, snapshot);
+        }
+        (void)offer(w, m, draw(w, 12) == 0 ? version - 1 : version, snapshot);
+        break;
+    case 3:
+    case 4:
+    case 5:
+        if (w->fleet.member[m].place.role == DYTI_FLEET_RECEIVER) {
+            (void)receive(w, m, draw(w, 2) * draw(w, version + 1));
+        }
+        break;
+    case 6:
+        if (draw(w, 4) == 0) {
+            take(w, (struct dyti_fleet_event){
+                        .kind = DYTI_FLEET_WITHDRAW,
+                        .member = m,
+                        .status = draw(w, 2) ? DYT_ERR_TIMEOUT : DYT_OK});
+        }
+        break;
+    case 7:
+        if (w->fleet.member[m].released || draw(w, 4) == 0) {
+            (void)ask(
+                w, m, ASK_RELEASE,
+                (struct dyti_fleet_event){.kind = w->fleet.member[m].released
+                                                      ? DYTI_FLEET_RESTORE
+                                                      : DYTI_FLEET_RELEASE});
+        }
+        break;
+    case 8:
+        if (draw(w, 12) == 0) {
+            gone(w, m, draw(w, 2) ? DYT_OK : DYT_ERR_PEER);
+        }
+        break;
+    case 9:
+        w->now += (int64_t)draw(w, (uint64_t)SECOND * (draw(w, 200) ? 1 : 30));
+        take(w, (struct dyti_fleet_event){.kind = DYTI_FLEET_TICK});
+        break;
+    default: /* late, twice, or about nothing */
+        if (draw(w, 4) != 0) {
+            break;
+        }
+        take(w, (struct dyti_fleet_event){.kind =
+                                              odd[draw(w, w->step % 3 ? 3 : 2)],
+                                          .member = m,
+                                          .version = w->fleet.offer.version});
+        take(w, (struct dyti_fleet_event){.kind = odd[3 + draw(w, 3)],
+                                          .member = m,
+                                          .group = 99,
+                                          .link = 99});
+        break;
+    }
+}
+
+/* Everything is answered in the end. */
+static void wind_up(struct world *w)
+{
+    w->faults = false;
+    for (int round = 0; round < 4; round++) {
+        pay_all(w);
+        for (uint32_t m = 0; m < w->fleet.member_count; m++) {
+            if (!w->alive[m]) {
+                continue;
+            }
+            take(w,
+                 (struct dyti_fleet_event){.kind = DYTI_FLEET_TAKEN,
+                                           .member = m,
+                                           .version = w->fleet.offer.version});
+            take(w, (struct dyti_fleet_event){
+                        .kind = DYTI_FLEET_CANCEL,
+                        .member = m,
+                        .version = w->asked[m][ASK_OFFER]
+                                       ? w->fleet.member[m].want
+                                       : w->fleet.offer.version});
+            take(w, (struct dyti_fleet_event){.kind = DYTI_FLEET_WITHDRAW,
+                                              .member = m});
+        }
+    }
+    pay_all(w);
+    for (uint32_t m = 0; m < w->fleet.member_count; m++) {
+        if (w->asked[m][ASK_OFFER] || w->asked[m][ASK_RECEIVE] ||
+            w->asked[m][ASK_RELEASE] || w->fleet.member[m].pinned) {
+            fail_msg("seed %" PRIu64 ": member %u is never answered (offer %d, "
+                     "receive %d, release %d, pinned %d)",
+                     w->seed, m, w->asked[m][ASK_OFFER],
+                     w->asked[m][ASK_RECEIVE], w->asked[m][ASK_RELEASE],
+                     w->fleet.member[m].pinned);
+        }
+    }
+}
+
+static void no_order_of_events_breaks_it(void **state)
+{
+    uint64_t runs = 0;
+
+    (void)state;
+    for (uint64_t seed = 0; seed < dyt_test_rounds(400, 4000); seed++) {
+        struct world *w = seed % 8 == 0 ? new_world() : published(2);
+
+        w->seed = seed;
+        w->faults = seed % 4 != 0;
+        for (int i = 0; i < 3000; i++) {
+            uint64_t what = draw(w, 10);
+
+            if (w->due_count > 0 && what < 5) {
+                pay(w, (uint32_t)draw(w, w->due_count));
+            } else if ((what == 9 && draw(w, 8) == 0) ||
+                       w->fleet.member_count == 0) {
+                anybody_joins(w);
+            } else {
+                uint32_t m = (uint32_t)draw(w, w->fleet.member_count);
+
+                if (w->alive[m]) {
+                    anything(w, m);
+                }
+            }
+        }
+        runs += w->runs;
+        wind_up(w);
+        end_world(w);
+    }
+    assert_true(runs > 5 * dyt_test_rounds(400, 4000)); /* it came that far */
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_version_goes_out_and_the_rows_are_free),
+    cmocka_unit_test(a_place_is_taken_once),
+    cmocka_unit_test(a_late_replica_asks_its_sibling),
+    cmocka_unit_test(rolling_is_one_after_the_other),
+    cmocka_unit_test(a_quorum_frees_the_rows),
+    cmocka_unit_test(skew_holds_the_fast_back),
+    cmocka_unit_test(the_dead_are_dropped_and_fail_nobody),
+    cmocka_unit_test(a_cancelled_offer_waits_for_its_readers),
+    cmocka_unit_test(a_snapshot_frees_the_rows_at_once),
+    cmocka_unit_test(no_order_of_events_breaks_it),
+};
+DYT_TEST_MAIN(tests)
