@@ -175,6 +175,10 @@ uint32_t dyti_link_live_set(const struct dyti_link *link);
  * elements (base/hash.h); DOUBLE: in the live set. */
 enum dyt_status dyti_link_row_hash(const struct dyti_link *link, uint32_t row,
                                    uint64_t *out_hash);
+/* The same without a link: of this process's own memory. */
+enum dyt_status dyti_memory_row_hash(const struct dyti_model *catalogue,
+                                     const struct dyti_memory_view *own,
+                                     uint32_t row, uint64_t *out_hash);
 
 #ifdef DYT_TEST_HOOKS
 /* Of the next runs: fault and at of struct dyti_switch_order. */

@@ -103,12 +103,12 @@ uint64_t dyti_link_scratch_bytes(const struct dyti_link *link)
 /* ---- hashes ---------------------------------------------------------------
  */
 
-static enum dyt_status hash_shard(const struct dyti_link *link,
+static enum dyt_status hash_shard(const struct dyti_hands *hands,
+                                  const struct dyti_model *catalogue,
                                   const struct dyti_shard *shard,
                                   const unsigned char *data, uint64_t *sum)
 {
-    const struct dyti_tensor *tensor =
-        &link->params.catalogue->tensor[shard->tensor];
+    const struct dyti_tensor *tensor = &catalogue->tensor[shard->tensor];
     struct dyti_hash_box box = {
         .data = data,
         .size = {1, 1, 1, 1},
@@ -124,8 +124,7 @@ static enum dyt_status hash_shard(const struct dyti_link *link,
         box.index += (uint64_t)(shard->box.lo[d] * index_stride);
         index_stride *= tensor->shape[d];
     }
-    return link->hands.kernels.ops->hash(link->hands.kernels.self, &box, 1,
-                                         sum);
+    return hands->kernels.ops->hash(hands->kernels.self, &box, 1, sum);
 }
 
 enum dyt_status dyti_link_row_hash(const struct dyti_link *link, uint32_t row,
@@ -153,10 +152,65 @@ enum dyt_status dyti_link_row_hash(const struct dyti_link *link, uint32_t row,
 
         if (memory->shard_row[i] == row && (kinds >> shard->kind & 1u) != 0) {
             st = hash_shard(
-                link, shard,
+                &link->hands, p->catalogue, shard,
                 dyti_reach_address(reach, shard->kind, shard->offset), &sum);
         }
     }
+    if (st == DYT_OK) {
+        *out_hash = sum;
+    }
+    return st;
+}
+
+static const unsigned char *own_address(const struct dyti_memory_view *own,
+                                        const struct dyti_shard *shard)
+{
+    for (uint32_t i = 0; i < own->extent_count; i++) {
+        const struct dyti_extent *e = &own->extent[i];
+
+        if (e->kind == shard->kind && e->address != 0 &&
+            shard->offset >= e->offset &&
+            shard->offset - e->offset < e->bytes) {
+            return (const unsigned char *)(uintptr_t)(e->address +
+                                                      shard->offset -
+                                                      e->offset);
+        }
+    }
+    return NULL;
+}
+
+enum dyt_status dyti_memory_row_hash(const struct dyti_model *catalogue,
+                                     const struct dyti_memory_view *own,
+                                     uint32_t row, uint64_t *out_hash)
+{
+    struct dyti_hands hands;
+    uint64_t sum = 0;
+    enum dyt_status st;
+
+    if (own->shard_row == NULL || row >= own->row_count) {
+        return DYTI_FAIL(DYT_ERR_INVALID, "row %u, this member has %u", row,
+                         own->row_count);
+    }
+    st = dyti_hands_open(&hands, 1);
+    if (st != DYT_OK) {
+        return st;
+    }
+    row = own->row_as[row];
+    for (uint32_t i = 0; i < own->view.shard_count && st == DYT_OK; i++) {
+        const struct dyti_shard *shard = &own->view.shard[i];
+        const unsigned char *data = own_address(own, shard);
+
+        if (own->shard_row[i] != row) {
+            continue;
+        }
+        st = data != NULL
+                 ? hash_shard(&hands, catalogue, shard, data, &sum)
+                 : DYTI_FAIL(DYT_ERR_STATE,
+                             "row %u is known by its descriptor alone: its "
+                             "hash is taken while a link is open",
+                             row);
+    }
+    dyti_hands_close(&hands);
     if (st == DYT_OK) {
         *out_hash = sum;
     }

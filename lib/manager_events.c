@@ -354,13 +354,20 @@ static enum dyt_status dispatch(struct dyti_session_manager *m,
     struct dyti_fleet_event alive = {.kind = DYTI_FLEET_ALIVE};
     uint32_t member = member_of(m, f->peer);
 
-    if (f->envelope.type == DYTI_MSG_STATUS) {
-        return on_status(m, f->peer);
-    }
     if (member == DYTI_FLEET_NONE) {
-        return f->envelope.type == DYTI_MSG_JOIN ? on_join(m, f) : DYT_OK;
+        enum dyt_status st = f->envelope.type == DYTI_MSG_STATUS
+                                 ? on_status(m, f->peer)
+                             : f->envelope.type == DYTI_MSG_JOIN ? on_join(m, f)
+                                                                 : DYT_OK;
+
+        if (member_of(m, f->peer) == DYTI_FLEET_NONE) {
+            dyti_hub_forget(m->hub, f->peer); /* or they would pile up */
+        }
+        return st;
     }
     switch ((enum dyti_message)f->envelope.type) {
+    case DYTI_MSG_STATUS:
+        return on_status(m, f->peer);
     case DYTI_MSG_ROWS:
         return on_rows(m, member, f);
     case DYTI_MSG_MEMORY:

@@ -355,7 +355,7 @@ void dyt_session_interrupt(dyt_session *s)
         return;
     }
     pthread_mutex_lock(&s->lock);
-    s->interrupted = true;
+    s->interrupts++;
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
 }
@@ -369,6 +369,9 @@ void dyt_session_leave(dyt_session *s)
     dyti_session_links_close(s);
     dyti_hub_client_close(s->client);
     stop_manager(s);
+    for (struct dyt_ticket *t = s->tickets; t != NULL; t = t->next) {
+        t->session = NULL; /* it is done by now, and says so */
+    }
     for (uint64_t i = 0; s->staged != NULL && i < s->row_count; i++) {
         free(s->staged[i]);
     }

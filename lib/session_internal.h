@@ -77,7 +77,8 @@ struct dyt_session {
     struct dyti_call call[DYTI_CALL_COUNT];
     struct dyti_msg_request told[DYTI_SESSION_TOLD]; /* that nobody awaits */
     uint32_t told_count;
-    bool ending, interrupted;
+    bool ending;
+    uint64_t interrupts;  /* asked for: a wait ends when it grows */
     enum dyt_status dead; /* DYT_OK: the manager is there */
     char dead_text[DYTI_SESSION_TEXT_BYTES];
 
@@ -94,7 +95,8 @@ struct dyt_session {
     bool *has_pieces; /* [row_count] */
 
     /* Trainer. */
-    struct dyt_ticket *ticket; /* that is not done */
+    struct dyt_ticket *ticket;  /* that is not done */
+    struct dyt_ticket *tickets; /* all that were not destroyed */
     uint64_t offered;
     bool offered_any;
     struct dyti_snapshot *whole; /* for offers with `snapshot` */
@@ -118,6 +120,7 @@ struct dyt_session {
 
 struct dyt_ticket {
     struct dyt_session *session; /* NULL: it has left */
+    struct dyt_ticket *next;
     uint64_t version;
     bool done;
     enum dyt_status status;
@@ -135,6 +138,8 @@ enum dyt_status dyti_session_call(
     const struct dyti_msg_request *request, int64_t deadline_ns,
     void (*give_up)(struct dyt_session *s, enum dyt_status why),
     struct dyti_call *out_call);
+/* The end of a wait: deadline_ns from now, < 0: the session's timeout. */
+int64_t dyti_session_until(const struct dyt_session *s, int64_t deadline_ns);
 /* Under the lock: wait until something changes or the time `until` comes. */
 bool dyti_session_sleep(struct dyt_session *s, int64_t until);
 void dyti_session_wake(struct dyt_session *s);

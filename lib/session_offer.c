@@ -47,6 +47,22 @@ static enum dyt_status check_offer(struct dyt_session *s,
     return DYT_OK;
 }
 
+/* Under the lock. */
+static void forget(struct dyt_session *s, struct dyt_ticket *t)
+{
+    struct dyt_ticket **at = &s->tickets;
+
+    while (*at != NULL && *at != t) {
+        at = &(*at)->next;
+    }
+    if (*at == t) {
+        *at = t->next;
+    }
+    if (s->ticket == t) {
+        s->ticket = NULL;
+    }
+}
+
 enum dyt_status dyt_session_offer(dyt_session *s,
                                   const struct dyt_offer_params *params,
                                   dyt_ticket **out_ticket)
@@ -67,6 +83,8 @@ enum dyt_status dyt_session_offer(dyt_session *s,
     if (st == DYT_OK) {
         t->session = s;
         t->version = params->version;
+        t->next = s->tickets;
+        s->tickets = t;
         s->ticket = t; /* its end may be heard before the offer returns */
         r.version = params->version;
         r.snapshot = params->snapshot != 0;
@@ -78,9 +96,7 @@ enum dyt_status dyt_session_offer(dyt_session *s,
                                           cancel_offer, NULL);
     if (st != DYT_OK) {
         pthread_mutex_lock(&s->lock);
-        if (s->ticket == t) {
-            s->ticket = NULL;
-        }
+        forget(s, t);
         pthread_mutex_unlock(&s->lock);
         free(t);
         return st;
@@ -99,24 +115,27 @@ enum dyt_status dyt_ticket_wait(dyt_ticket *t, int64_t deadline_ns)
 {
     struct dyt_session *s;
     int64_t until;
+    uint64_t interrupts;
     enum dyt_status st = DYT_PENDING;
 
     if (t == NULL) {
         return DYTI_FAIL(DYT_ERR_INVALID, "dyt_ticket_wait: a NULL argument");
     }
     s = t->session;
-    until =
-        dyti_session_now() + (deadline_ns < 0 ? s->timeout_ns : deadline_ns);
+    if (s == NULL) {
+        return ended(t);
+    }
+    until = dyti_session_until(s, deadline_ns);
     pthread_mutex_lock(&s->lock);
-    s->interrupted = false;
-    while (!t->done && !s->interrupted) {
+    interrupts = s->interrupts;
+    while (!t->done && s->interrupts == interrupts) {
         if (!dyti_session_sleep(s, until) && !t->done) {
             break;
         }
     }
     if (t->done) {
         st = ended(t);
-    } else if (s->interrupted) {
+    } else if (s->interrupts != interrupts) {
         st = DYTI_FAIL(DYT_ERR_CANCELLED, "interrupted");
     }
     pthread_mutex_unlock(&s->lock);
@@ -129,6 +148,9 @@ enum dyt_status dyt_ticket_done(dyt_ticket *t)
 
     if (t == NULL) {
         return DYTI_FAIL(DYT_ERR_INVALID, "dyt_ticket_done: a NULL argument");
+    }
+    if (t->session == NULL) {
+        return ended(t);
     }
     pthread_mutex_lock(&t->session->lock);
     if (t->done) {
@@ -149,7 +171,10 @@ enum dyt_status dyt_ticket_cancel(dyt_ticket *t)
         return DYTI_FAIL(DYT_ERR_INVALID, "dyt_ticket_cancel: a NULL argument");
     }
     s = t->session;
-    until = dyti_session_now() + s->timeout_ns;
+    if (s == NULL) {
+        return DYT_OK;
+    }
+    until = dyti_session_until(s, -1);
     r.version = t->version;
     pthread_mutex_lock(&s->lock);
     if (!t->done) {
@@ -170,14 +195,14 @@ void dyt_ticket_destroy(dyt_ticket *t)
     if (t == NULL) {
         return;
     }
-    if (!t->done) {
-        (void)dyt_ticket_cancel(t);
+    (void)dyt_ticket_cancel(t); /* nothing where it is done */
+    if (t->session != NULL) {
+        struct dyt_session *s = t->session;
+
+        pthread_mutex_lock(&s->lock);
+        forget(s, t);
+        pthread_mutex_unlock(&s->lock);
     }
-    pthread_mutex_lock(&t->session->lock);
-    if (t->session->ticket == t) {
-        t->session->ticket = NULL;
-    }
-    pthread_mutex_unlock(&t->session->lock);
     free(t);
 }
 

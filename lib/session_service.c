@@ -44,6 +44,25 @@ static enum dyt_status send_rows(struct dyt_session *s)
                              &buffer);
 }
 
+/* Links come and go (a sibling's is closed at once); the rows stay. */
+static enum dyt_status hash_row(struct dyt_session *s, uint32_t row,
+                                uint64_t *out_hash)
+{
+    bool any, second;
+
+    if (s->last != NULL) {
+        return dyti_link_row_hash(s->last, row, out_hash);
+    }
+    pthread_mutex_lock(&s->lock);
+    any = s->params.role == DYT_ROLE_TRAINER || s->valid || s->broken;
+    second = s->live_set != 0 && s->second.shard_row != NULL;
+    pthread_mutex_unlock(&s->lock);
+    return any ? dyti_memory_row_hash(s->catalogue,
+                                      second ? &s->second : &s->memory, row,
+                                      out_hash)
+               : DYTI_FAIL(DYT_ERR_STATE, "no version was received yet");
+}
+
 static enum dyt_status start_call(struct dyt_session *s,
                                   enum dyti_call_kind kind,
                                   const struct dyti_call *c)
@@ -53,10 +72,7 @@ static enum dyt_status start_call(struct dyt_session *s,
     if (kind == DYTI_CALL_HASH) {
         uint64_t hash = 0;
 
-        st = s->last != NULL
-                 ? dyti_link_row_hash(s->last, (uint32_t)c->request.version,
-                                      &hash)
-                 : DYTI_FAIL(DYT_ERR_STATE, "no version was received yet");
+        st = hash_row(s, (uint32_t)c->request.version, &hash);
         pthread_mutex_lock(&s->lock);
         s->call[kind].hash = hash;
         pthread_mutex_unlock(&s->lock);

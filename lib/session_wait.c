@@ -47,7 +47,7 @@ void dyti_session_answer(struct dyt_session *s, enum dyti_call_kind kind,
     pthread_mutex_unlock(&s->lock);
 }
 
-static int64_t deadline_of(const struct dyt_session *s, int64_t deadline_ns)
+int64_t dyti_session_until(const struct dyt_session *s, int64_t deadline_ns)
 {
     int64_t now = dyti_session_now();
     int64_t span = deadline_ns < 0 ? s->timeout_ns : deadline_ns;
@@ -85,7 +85,6 @@ static enum dyt_status begin(struct dyt_session *s, enum dyti_call_kind kind,
     }
     *c = (struct dyti_call){
         .running = true, .posted = true, .request = *request};
-    s->interrupted = false;
     dyti_session_wake(s);
     return DYT_OK;
 }
@@ -98,13 +97,14 @@ static enum dyt_status await(struct dyt_session *s, enum dyti_call_kind kind,
 {
     struct dyti_call *c = &s->call[kind];
     enum dyt_status why = DYT_OK;
+    uint64_t interrupts = s->interrupts;
 
     while (!c->answered && s->dead == DYT_OK) {
         serve_hook(s);
         if (c->answered) {
             break;
         }
-        if (why == DYT_OK && s->interrupted) {
+        if (why == DYT_OK && s->interrupts != interrupts) {
             why = DYT_ERR_CANCELLED;
         } else if (why == DYT_OK && dyti_session_now() >= until) {
             why = DYT_ERR_TIMEOUT;
@@ -138,7 +138,7 @@ enum dyt_status dyti_session_call(
     void (*give_up)(struct dyt_session *s, enum dyt_status why),
     struct dyti_call *out_call)
 {
-    int64_t until = deadline_of(s, deadline_ns);
+    int64_t until = dyti_session_until(s, deadline_ns);
     struct dyti_call *c = &s->call[kind];
     enum dyt_status st;
 
