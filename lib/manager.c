@@ -96,7 +96,7 @@ enum dyt_status dyti_session_manager_open(
     return DYT_OK;
 }
 
-static void managed_fini(struct dyti_managed *d)
+void dyti_managed_fini(struct dyti_managed *d)
 {
     if (d->pidfd >= 0) {
         close(d->pidfd);
@@ -136,7 +136,7 @@ void dyti_session_manager_close(struct dyti_session_manager *m)
         dyti_managed_link_fini(&m->link[i]);
     }
     for (size_t i = 0; i < m->member_count; i++) {
-        managed_fini(&m->member[i]);
+        dyti_managed_fini(&m->member[i]);
     }
     dyti_hub_close(m->hub);
     dyti_fleet_fini(&m->fleet);
@@ -172,7 +172,7 @@ enum dyt_status dyti_manager_gone(struct dyti_session_manager *m,
     dyti_fleet_member_text(&m->fleet, member, who, sizeof(who));
     dyti_manager_say(m, "%s %s", who, text != NULL ? text : "left");
     dyti_hub_forget(m->hub, m->member[member].peer);
-    managed_fini(&m->member[member]);
+    dyti_managed_fini(&m->member[member]);
     return dyti_manager_take(m, &e);
 }
 

@@ -329,14 +329,15 @@ static enum dyt_status act_open(struct dyti_session_manager *m, uint32_t link)
 static enum dyt_status order(struct dyti_session_manager *m,
                              const struct dyti_fleet_action *a, uint32_t what)
 {
-    struct dyti_managed_link *l = &m->link[a->link];
+    struct dyti_managed_link *l =
+        a->link < m->link_count ? &m->link[a->link] : NULL;
     struct dyti_msg_order msg = {.what = what,
                                  .link = a->link,
                                  .epoch = a->epoch,
                                  .version = a->version};
     enum dyt_status st = DYT_OK;
 
-    if (a->link >= m->link_count || !l->used) {
+    if (l == NULL || !l->used) {
         return DYT_OK;
     }
     msg.from_sibling =
@@ -417,13 +418,7 @@ static enum dyt_status act_drop(struct dyti_session_manager *m, uint32_t member)
 
     if (member < m->member_count && d->used) {
         dyti_hub_forget(m->hub, d->peer);
-        if (d->pidfd >= 0) {
-            close(d->pidfd);
-        }
-        dyti_msg_rows_fini(&d->rows);
-        dyti_msg_part_fini(&d->part[0]);
-        dyti_msg_part_fini(&d->part[1]);
-        *d = (struct dyti_managed){.pidfd = -1};
+        dyti_managed_fini(d);
     }
     return st;
 }

@@ -72,6 +72,7 @@ enum dyt_status dyti_manager_frame(struct dyti_session_manager *m,
 enum dyt_status dyti_manager_gone(struct dyti_session_manager *m,
                                   uint32_t member, enum dyt_status status,
                                   const char *text);
+void dyti_managed_fini(struct dyti_managed *member);
 void dyti_managed_link_fini(struct dyti_managed_link *link);
 
 enum dyt_status dyti_manager_status(struct dyti_session_manager *m,
