@@ -256,6 +256,9 @@ static enum dyt_status build_layouts(struct team *team,
         train.residency[k] = all ? DYTI_HELD : DYTI_DROPPED;
         rollout.dtype[k] = train.dtype[k] = DYTI_F32;
     }
+    if (team->shape.no_master) {
+        rollout.residency[DYTI_MASTER] = DYTI_PARKED;
+    }
     rollout.residency[DYTI_PARAM] = DYTI_HELD;
     rollout.residency[DYTI_GRAD] = train.residency[DYTI_GRAD] = DYTI_DROPPED;
     rollout.dtype[DYTI_PARAM] = train.dtype[DYTI_PARAM] = team->shape.dtype;

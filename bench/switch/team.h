@@ -34,6 +34,7 @@ struct team_shape {
     enum dyti_dtype dtype; /* of param in rollout and training */
     enum dyti_page_kind pages;
     bool all_state; /* the optimizer's travels too */
+    bool no_master; /* of it the moments only: a rollout has no master */
 };
 
 struct team_board; /* shared with the workers */

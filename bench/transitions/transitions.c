@@ -8,12 +8,8 @@
 #include "bench.h"
 
 #include "explain/price.h"
-#include "format/cluster_file.h"
 #include "format/hf_config.h"
-#include "format/layout_spec.h"
-
-#include <stdlib.h>
-#include <string.h>
+#include "format/spec_pair.h"
 
 #define CLUSTER "configs/clusters/a800.toml"
 
@@ -58,59 +54,33 @@ static const struct row rows[] = {
 };
 
 struct job {
-    struct dyti_layout_spec from, to;
-    struct dyti_model *model;
-    struct dyti_layout *src, *dst;
-    struct dyti_cluster cluster;
+    struct dyti_spec_pair pair;
     struct dyti_price *price;
 };
 
 static void release(struct job *j)
 {
     dyti_price_destroy(j->price);
-    dyti_layout_destroy(j->src);
-    dyti_layout_destroy(j->dst);
-    dyti_model_destroy(j->model);
-    dyti_layout_spec_fini(&j->from);
-    dyti_layout_spec_fini(&j->to);
+    dyti_spec_pair_fini(&j->pair);
 }
 
-static enum dyt_status price(const struct row *row,
-                             const struct dyti_cluster_file *file,
-                             struct job *j)
+static enum dyt_status price(const struct row *row, struct job *j)
 {
+    struct dyti_arch arch;
+    const struct dyti_spec_pair_params pair = {
+        .arch = &arch, .from = row->from, .to = row->to, .cluster = CLUSTER};
     struct dyti_price_params params = {.src_slot = DYTI_ARENA_TRAIN,
                                        .dst_slot = DYTI_ARENA_ROLLOUT,
-                                       .cluster = &j->cluster,
+                                       .cluster = &j->pair.cluster,
                                        .exact = true};
-    struct dyti_arch arch;
     char dir[256];
-    uint32_t world;
     enum dyt_status st;
 
     (void)snprintf(dir, sizeof(dir), "configs/models/%s", row->model);
     st = dyti_hf_config_read(dir, &arch);
-    st = st != DYT_OK ? st : dyti_model_build(&arch, &j->model);
-    st = st != DYT_OK ? st : dyti_layout_spec_read(row->from, &j->from);
-    st = st != DYT_OK ? st : dyti_layout_spec_read(row->to, &j->to);
-    if (st != DYT_OK) {
-        return st;
-    }
-    dyti_layout_spec_use_model(&j->from, &arch);
-    dyti_layout_spec_use_model(&j->to, &arch);
-    world = j->from.desc.world_size > j->to.desc.world_size
-                ? j->from.desc.world_size
-                : j->to.desc.world_size;
-    st = dyti_cluster_file_take(file, world, &j->cluster);
-    j->from.desc.world_size = j->to.desc.world_size = world;
-    j->from.desc.host = j->to.desc.host = j->cluster.host;
-    j->from.desc.phase = "from";
-    j->to.desc.phase = "to";
-    st =
-        st != DYT_OK ? st : dyti_layout_build(j->model, &j->from.desc, &j->src);
-    st = st != DYT_OK ? st : dyti_layout_build(j->model, &j->to.desc, &j->dst);
-    params.src = j->src;
-    params.dst = j->dst;
+    st = st != DYT_OK ? st : dyti_spec_pair_open(&pair, &j->pair);
+    params.src = j->pair.src;
+    params.dst = j->pair.dst;
     return st != DYT_OK ? st : dyti_price_build(&params, &j->price);
 }
 
@@ -129,26 +99,21 @@ static void report(struct bench *bench, const char *name,
 
 int main(int argc, char **argv)
 {
-    struct dyti_cluster_file file = {0};
     struct bench bench;
 
     if (!bench_open(&bench, "transitions", argc, argv)) {
         return bench.exit_code;
     }
-    if (dyti_cluster_file_load(CLUSTER, &file) != DYT_OK) {
-        fprintf(stderr, "transitions: %s\n", dyt_error_text());
-        bench.exit_code = 1;
-    }
-    printf("simulated seconds on %s; nothing here is measured\n",
-           file.name == NULL ? CLUSTER : file.name);
+    printf("simulated seconds on the cluster of " CLUSTER
+           "; nothing here is measured\n");
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct job j = {0};
+        struct job j = {.price = NULL};
 
         if (bench.exit_code != 0 || !bench_wants(&bench, rows[i].name) ||
             (bench.quick && i > 0)) {
             continue;
         }
-        if (price(&rows[i], &file, &j) == DYT_OK) {
+        if (price(&rows[i], &j) == DYT_OK) {
             report(&bench, rows[i].name, j.price);
         } else {
             fprintf(stderr, "transitions: %s: %s\n", rows[i].name,
@@ -157,6 +122,5 @@ int main(int argc, char **argv)
         }
         release(&j);
     }
-    dyti_cluster_file_fini(&file);
     return bench_close(&bench);
 }
