@@ -36,8 +36,8 @@ uint64_t dyti_link_control_bytes(uint32_t member_count)
     return page_bytes() + dyti_group_shm.region_bytes(member_count);
 }
 
-static enum dyt_status map_control(int32_t fd, uint32_t member_count,
-                                   void **out_control)
+enum dyt_status dyti_link_control_map(int32_t fd, uint32_t member_count,
+                                      void **out_control)
 {
     uint64_t bytes = dyti_link_control_bytes(member_count);
     struct stat info;
@@ -58,6 +58,13 @@ static enum dyt_status map_control(int32_t fd, uint32_t member_count,
     return DYT_OK;
 }
 
+void dyti_link_control_unmap(void *control, uint32_t member_count)
+{
+    if (control != NULL) {
+        (void)munmap(control, dyti_link_control_bytes(member_count));
+    }
+}
+
 static enum dyt_status open_control(struct dyti_link *link)
 {
     const struct dyti_link_params *p = &link->params;
@@ -72,7 +79,8 @@ static enum dyt_status open_control(struct dyti_link *link)
     enum dyt_status st = DYT_OK;
 
     if (control == NULL) {
-        st = map_control(p->control_fd, p->member_count, &link->control);
+        st = dyti_link_control_map(p->control_fd, p->member_count,
+                                   &link->control);
         control = link->control;
     }
     if (st == DYT_OK) {
@@ -89,26 +97,34 @@ static enum dyt_status open_control(struct dyti_link *link)
     return dyti_group_shm.open(&group, &link->all.self);
 }
 
-enum dyt_status dyti_link_abort(int32_t control_fd, uint32_t member_count,
-                                uint32_t rank, enum dyt_status status)
+enum dyt_status dyti_link_abort_at(void *control, uint32_t member_count,
+                                   uint32_t rank, enum dyt_status status)
 {
     struct dyti_control_page *page = NULL;
-    void *control = NULL;
     enum dyt_status st;
 
     if (rank >= member_count) {
         return DYTI_FAIL(DYT_ERR_INVALID, "member %u of %u", rank,
                          member_count);
     }
-    st = map_control(control_fd, member_count, &control);
-    if (st != DYT_OK) {
-        return st;
-    }
     st = dyti_control_open(control, member_count, &page);
     if (st == DYT_OK) {
         dyti_control_abort(page, &dyti_wait_futex, rank, status);
     }
-    (void)munmap(control, dyti_link_control_bytes(member_count));
+    return st;
+}
+
+enum dyt_status dyti_link_abort(int32_t control_fd, uint32_t member_count,
+                                uint32_t rank, enum dyt_status status)
+{
+    void *control = NULL;
+    enum dyt_status st =
+        dyti_link_control_map(control_fd, member_count, &control);
+
+    if (st == DYT_OK) {
+        st = dyti_link_abort_at(control, member_count, rank, status);
+        dyti_link_control_unmap(control, member_count);
+    }
     return st;
 }
 
@@ -478,10 +494,7 @@ static void leave(struct dyti_link *link)
     if (link->all.self != NULL) {
         dyti_group_shm.close(link->all.self);
     }
-    if (link->control != NULL) {
-        (void)munmap(link->control,
-                     dyti_link_control_bytes(link->params.member_count));
-    }
+    dyti_link_control_unmap(link->control, link->params.member_count);
 }
 
 void dyti_link_close(struct dyti_link *link)

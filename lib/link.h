@@ -139,6 +139,10 @@ struct dyti_link_params {
 struct dyti_link;
 
 uint64_t dyti_link_control_bytes(uint32_t member_count);
+/* That segment, for `control`, and back. */
+enum dyt_status dyti_link_control_map(int32_t control_fd, uint32_t member_count,
+                                      void **out_control);
+void dyti_link_control_unmap(void *control, uint32_t member_count);
 
 /**
  * Collective.  Maps what the route needs, plans and resolves.
@@ -190,5 +194,8 @@ void dyti_link_set_fault(struct dyti_link *link, enum dyti_switch_fault fault,
 /* From any process that has the control segment: member `rank` is lost. */
 enum dyt_status dyti_link_abort(int32_t control_fd, uint32_t member_count,
                                 uint32_t rank, enum dyt_status status);
+/* … or has it mapped; from any thread. */
+enum dyt_status dyti_link_abort_at(void *control, uint32_t member_count,
+                                   uint32_t rank, enum dyt_status status);
 
 #endif /* DYTI_LIB_LINK_H */

@@ -458,6 +458,29 @@ static enum dyt_status act(struct dyti_session_manager *m,
     }
 }
 
+/* A link that the manager cannot bring about: all who would answer for it have
+ * failed, and so whoever waits hears why at once. */
+static enum dyt_status fail_link(struct dyti_session_manager *m, uint32_t link,
+                                 enum dyt_status why)
+{
+    struct dyti_fleet_event e = {
+        .kind = DYTI_FLEET_READY, .link = link, .status = why};
+    char text[DYTI_FLEET_TEXT_BYTES];
+    enum dyt_status st = DYT_OK;
+
+    snprintf(text, sizeof(text), "the job's manager: %s", dyti_error_message());
+    e.text = text;
+    for (uint32_t i = 0; st == DYT_OK && link < m->fleet.link_count &&
+                         i < m->fleet.link[link].member_count;
+         i++) {
+        e.member = m->fleet.link[link].member[i];
+        if (e.member != DYTI_FLEET_NONE && !m->fleet.link[link].answered[i]) {
+            st = dyti_fleet_take(&m->fleet, &e, dyti_manager_now());
+        }
+    }
+    return st;
+}
+
 /* Actions may make events, and those actions: until there are none. */
 enum dyt_status dyti_manager_act(struct dyti_session_manager *m)
 {
@@ -467,6 +490,10 @@ enum dyt_status dyti_manager_act(struct dyti_session_manager *m)
         struct dyti_fleet_action a = m->fleet.action[i]; /* the list may move */
 
         st = act(m, &a);
+        if (st != DYT_OK &&
+            (a.kind == DYTI_ACT_SNAP || a.kind == DYTI_ACT_OPEN)) {
+            st = fail_link(m, a.link, st);
+        }
         st = st == DYT_ERR_NOMEM ? st : DYT_OK;
     }
     m->fleet.action_count = 0;

@@ -3,12 +3,15 @@
  *   session.c          join, publish, leave: the caller's side
  *   session_wait.c     how a caller waits for an answer
  *   session_service.c  the session's thread: what the manager says is done
- * there session_links.c    links, snapshots: the thread's session_offer.c
- * offers and tickets session_receive.c  receives, rows, hooks, memory
+ *   session_links.c    views and snapshots: the thread's
+ *   session_jobs.c     links: the thread's, and its hands
+ *   session_offer.c    offers and tickets
+ *   session_receive.c  receives, rows, hooks, memory
  *   session_status.c   dyt_job_status
  *
- * One thread, the *service*, talks to the manager and works in links.  Callers
- * post a call and wait until it is answered. */
+ * One thread, the *service*, talks to the manager; what runs in a link has a
+ * thread of its own, a *hand*.  Callers post a call and wait until it is
+ * answered. */
 #ifndef DYTI_LIB_SESSION_INTERNAL_H
 #define DYTI_LIB_SESSION_INTERNAL_H
 
@@ -19,6 +22,7 @@
 
 #include <dynatrain/session.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 #define DYTI_SESSION_TEXT_BYTES 2048u
 #define DYTI_SESSION_TOLD       16u
@@ -42,13 +46,27 @@ struct dyti_call {
     char text[DYTI_SESSION_TEXT_BYTES];
 };
 
-/* A link of this member, by the manager's number. */
+/* A link of this member, by the manager's number.  What is asked of it (open
+ * it, run it) is done by a *hand*, a thread of its own: so a source is read by
+ * several replicas at once, and the service hears what the manager says
+ * meanwhile.  While the hand works, all but `control` is the hand's. */
 struct dyti_session_link {
     bool used;
+    struct dyt_session *session;
     struct dyti_link *link;
     struct dyti_memory_view *memory, *second; /* [member_count], owned */
     uint32_t member_count, rank, source_count;
     struct dyti_snapshot *snapshot; /* as a source, for this link */
+    void *control;                  /* mapped; NULL: not opened */
+    uint32_t control_members;
+    /* the hand */
+    pthread_t hand;
+    bool works;                  /* the service's */
+    atomic_bool ended;           /* the hand's last word */
+    struct dyti_msg_link open;   /* owned; member_count 0: it is a run */
+    struct dyti_msg_order order; /* of a run */
+    struct dyti_msg_report report;
+    char text[DYTI_SESSION_TEXT_BYTES]; /* of the report */
 };
 
 struct dyti_session_hook_state {
@@ -113,7 +131,7 @@ struct dyt_session {
     bool received_since_restore;
     uint64_t broken_epoch;
 
-    struct dyti_session_link *link; /* [link_count]; the service's */
+    struct dyti_session_link **link; /* [link_count]; NULL; the service's */
     size_t link_count, link_cap;
     struct dyti_link *last; /* the link that ran last; the service's */
 };
@@ -164,14 +182,24 @@ enum dyt_status dyti_session_on_catalogue(struct dyt_session *s,
                                           const struct dyti_hub_frame *f);
 enum dyt_status dyti_session_on_readers(struct dyt_session *s,
                                         const struct dyti_hub_frame *f);
+/* An offer was accepted: snapshots are taken, and the manager told. */
+enum dyt_status dyti_session_take_snapshots(struct dyt_session *s,
+                                            uint64_t version, bool whole);
+bool dyti_session_has_snapshots(const struct dyt_session *s);
+
+/* ---- session_jobs.c: the service's --------------------------------------- */
+
+enum dyt_status dyti_session_link_at(struct dyt_session *s, uint32_t number,
+                                     struct dyti_session_link **out);
 enum dyt_status dyti_session_on_link(struct dyt_session *s,
                                      const struct dyti_hub_frame *f);
 enum dyt_status dyti_session_on_order(struct dyt_session *s,
                                       const struct dyti_hub_frame *f);
-/* An offer was accepted: snapshots are taken, and the manager told. */
-enum dyt_status dyti_session_take_snapshots(struct dyt_session *s,
-                                            uint64_t version, bool whole);
+/* Report what hands have done. */
+enum dyt_status dyti_session_collect(struct dyt_session *s);
+/* Does a hand use this member's rows as a receiver's? */
+bool dyti_session_receives(const struct dyt_session *s);
+/* Hands are called back, and come. */
 void dyti_session_links_close(struct dyt_session *s);
-bool dyti_session_has_snapshots(const struct dyt_session *s);
 
 #endif /* DYTI_LIB_SESSION_INTERNAL_H */

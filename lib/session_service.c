@@ -1,4 +1,4 @@
-/* The session's thread: it alone speaks with the manager and works in links. */
+/* The session's thread: it alone speaks with the manager. */
 #include "lib/session_internal.h"
 
 #include <errno.h>
@@ -98,7 +98,11 @@ static enum dyt_status start_posted(struct dyt_session *s)
 
         pthread_mutex_lock(&s->lock);
         c = s->call[k];
-        s->call[k].posted = false;
+        if (k == DYTI_CALL_HASH && dyti_session_receives(s)) {
+            c.posted = false; /* when the rows are at rest again */
+        } else {
+            s->call[k].posted = false;
+        }
         pthread_mutex_unlock(&s->lock);
         if (!c.running || !c.posted) {
             continue;
@@ -283,6 +287,7 @@ static enum dyt_status serve(struct dyt_session *s)
             st = DYT_OK;
             continue;
         }
+        st = st != DYT_OK ? st : dyti_session_collect(s);
         if (st == DYT_OK && woken) {
             st = start_posted(s);
         }
