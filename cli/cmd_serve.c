@@ -6,11 +6,13 @@
 #include <argp.h>
 #include <dynatrain/switch.h>
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { OPT_POLICY = 256, OPT_SKEW, OPT_KEY, OPT_AUTHORIZED, OPT_JOB };
 
@@ -33,6 +35,7 @@ static const struct argp_option options[] = {
 struct serve {
     struct dyti_manager_params params;
     bool quiet;
+    uint64_t unsaid; /* lines for which the pipe was full */
 };
 
 static bool read_count(const char *text, uint32_t *out)
@@ -124,15 +127,33 @@ static const struct argp argp = {
     NULL,
     NULL};
 
+/* A pipe that takes a whole line; a job does not wait for who reads about it.
+ */
+static bool is_read(void)
+{
+    struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};
+
+    return poll(&p, 1, 0) != 0;
+}
+
 static void say(void *arg, const char *line)
 {
+    uint64_t *unsaid = arg;
     char now[16];
     time_t t = time(NULL);
     struct tm parts;
 
-    (void)arg;
+    if (!is_read()) {
+        ++*unsaid;
+        return;
+    }
     localtime_r(&t, &parts);
     strftime(now, sizeof(now), "%H:%M:%S", &parts);
+    if (*unsaid > 0) {
+        printf("%s (%llu lines that nobody read are left out)\n", now,
+               (unsigned long long)*unsaid);
+        *unsaid = 0;
+    }
     printf("%s %s\n", now, line);
     fflush(stdout);
 }
@@ -155,6 +176,7 @@ int dyti_cmd_serve(int argc, char **argv)
     argp_err_exit_status = DYTI_EXIT_CALLER;
     argp_parse(&argp, argc, argv, 0, NULL, &s);
     s.params.say = s.quiet ? NULL : say;
+    s.params.say_arg = &s.unsaid;
     st = dyti_session_manager_open(&s.params, &manager);
     if (st != DYT_OK) {
         return dyti_exit_fail("serve", st);
@@ -164,7 +186,7 @@ int dyti_cmd_serve(int argc, char **argv)
     sigaction(SIGTERM, &action, NULL);
     signal(SIGPIPE, SIG_IGN);
     if (!s.quiet) {
-        say(NULL, "serving; Ctrl-C ends it");
+        say(&s.unsaid, "serving; Ctrl-C ends it");
     }
     st = dyti_session_manager_run(manager);
     signal(SIGINT, SIG_IGN);

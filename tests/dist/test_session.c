@@ -1,6 +1,7 @@
 /* Sessions through the public calls, all members in this process: what a
  * trainer and servers may do, what is refused, what is left afterwards. */
 #include "dyt_ranks.h"
+#include "dyt_zmq_tsan.h"
 
 #include <dirent.h>
 #include <dynatrain/session.h>

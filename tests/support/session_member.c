@@ -4,12 +4,14 @@
  *   session_member trainer ADDRESS JOB RANK SIZE
  *   session_member server  ADDRESS JOB REPLICA RANK SIZE MODE
  *
- * MODE: staged, in_place, or double (mapped).  Says "ready" when it has
- * published, then takes lines from its input and answers each with one line:
+ * MODE: staged, in_place, double or mapped (both in memory of ours, the latter
+ * in place).  Says "ready" when it has published, then takes lines from its
+ * input and answers each with one line:
  *
  *   trainer  offer V          write version V, offer it, wait for the ticket:
  *                             "offered V" and later "done V STATUS"
- *   server   update V MS      "updated STATUS VERSION TEXT"
+ *   server   update V MS      "updated STATUS VERSION TEXT", where it came from
+ *                             or what is wrong
  *            ask ID           "answer ID VERSION whole" from the weights as
  * they are; "answer ID VERSION mixed" where an element is not of that version;
  * "answer ID 0 STATUS" where the weights may not be used both     quit
@@ -250,7 +252,9 @@ static void *update(void *arg)
 
     say("updated %s %" PRIu64 " %s", dyt_status_name(st),
         st == DYT_OK ? report.version : 0,
-        st == DYT_OK ? "" : dyt_error_text());
+        st != DYT_OK         ? dyt_error_text()
+        : report.source == 1 ? "from a sibling"
+                             : "from the trainer");
     free(u);
     return NULL;
 }
@@ -279,7 +283,8 @@ static int start_update(const char *line)
 static int server(char **arg)
 {
     const char *mode = arg[5];
-    int mapped = strcmp(mode, "double") == 0;
+    int twice = strcmp(mode, "double") == 0;
+    int mapped = twice || strcmp(mode, "mapped") == 0;
     struct dyt_session_params join = {
         .struct_size = sizeof(join),
         .role = DYT_ROLE_RECEIVER,
@@ -290,9 +295,9 @@ static int server(char **arg)
         .size = (uint32_t)strtoul(arg[4], NULL, 10),
         .tp_rank = (uint32_t)strtoul(arg[3], NULL, 10),
         .tp_size = (uint32_t)strtoul(arg[4], NULL, 10),
-        .commit = mapped                          ? DYT_COMMIT_DOUBLE
-                  : strcmp(mode, "in_place") == 0 ? DYT_COMMIT_IN_PLACE
-                                                  : DYT_COMMIT_STAGED,
+        .commit = twice                         ? DYT_COMMIT_DOUBLE
+                  : strcmp(mode, "staged") == 0 ? DYT_COMMIT_STAGED
+                                                : DYT_COMMIT_IN_PLACE,
         .memory = mapped ? DYT_MEMORY_MAPPED : DYT_MEMORY_OWN,
         .verify = DYT_VERIFY_FULL,
         .timeout_ns = 10000000000};

@@ -1,0 +1,437 @@
+/* A job of processes, for tests: a manager, trainers, servers, each driven by
+ * lines (session_member.c), each of which may be killed or stopped. */
+#ifndef SESSION_JOB_H
+#define SESSION_JOB_H
+
+#include "base/rng.h"
+#include "dyt_run.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#define LINE_BYTES 4096
+#define WAIT_MS    60000 /* a line that takes longer hangs */
+#define ORPHAN_MS  1500  /* deadline of an update whose trainer is killed */
+
+/* ---- processes ----------------------------------------------------------- */
+
+#define PROCESSES 64
+
+/* Those of a test that failed are not left behind. */
+static pid_t spawned[PROCESSES];
+
+static inline void note_pid(pid_t from, pid_t to)
+{
+    for (int i = 0; i < PROCESSES; i++) {
+        if (spawned[i] == from) {
+            spawned[i] = to;
+            return;
+        }
+    }
+    fail_msg("more than %d processes", PROCESSES);
+}
+
+static inline int end_processes(void **state)
+{
+    (void)state;
+    for (int i = 0; i < PROCESSES; i++) {
+        if (spawned[i] != 0) {
+            kill(spawned[i], SIGKILL);
+            waitpid(spawned[i], NULL, 0);
+            spawned[i] = 0;
+        }
+    }
+    return 0;
+}
+
+static inline int ignore_pipes(void **state)
+{
+    (void)state;
+    signal(SIGPIPE, SIG_IGN);
+    return 0;
+}
+
+#define job_test(f)                                                            \
+    cmocka_unit_test_setup_teardown(f, ignore_pipes, end_processes)
+
+struct member {
+    pid_t pid;
+    int in, out;
+    char text[16384]; /* read, and not looked at */
+    size_t bytes;
+};
+
+/* `log`: where its words go, that nobody reads; NULL: to us. */
+static inline struct member spawn(char *const argv[], const char *log)
+{
+    struct member m = {0};
+    posix_spawn_file_actions_t files;
+    int in[2], out[2];
+
+    assert_int_equal(0, pipe2(in, O_CLOEXEC));
+    assert_int_equal(0, pipe2(out, O_CLOEXEC));
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_adddup2(&files, in[0], 0);
+    if (log == NULL) {
+        posix_spawn_file_actions_adddup2(&files, out[1], 1);
+    } else {
+        posix_spawn_file_actions_addopen(&files, 1, log,
+                                         O_WRONLY | O_CREAT | O_APPEND, 0600);
+    }
+    assert_int_equal(0,
+                     posix_spawn(&m.pid, argv[0], &files, NULL, argv, environ));
+    posix_spawn_file_actions_destroy(&files);
+    note_pid(0, m.pid);
+    close(in[0]);
+    close(out[1]);
+    m.in = in[1];
+    m.out = out[0];
+    return m;
+}
+
+static inline void kill_member(struct member *m)
+{
+    if (m->pid == 0) {
+        return;
+    }
+    kill(m->pid, SIGKILL);
+    assert_int_equal(m->pid, waitpid(m->pid, NULL, 0));
+    note_pid(m->pid, 0);
+    close(m->in);
+    close(m->out);
+    memset(m, 0, sizeof(*m));
+}
+
+/* The next line; false: the process has ended. */
+static inline bool next_line(struct member *m, char line[LINE_BYTES])
+{
+    for (;;) {
+        char *end = memchr(m->text, '\n', m->bytes);
+        struct pollfd p = {.fd = m->out, .events = POLLIN};
+        ssize_t got;
+
+        if (end != NULL) {
+            size_t n = (size_t)(end - m->text);
+
+            assert_true(n < LINE_BYTES);
+            memcpy(line, m->text, n);
+            line[n] = '\0';
+            m->bytes -= n + 1;
+            memmove(m->text, end + 1, m->bytes);
+            return true;
+        }
+        assert_true(m->bytes < sizeof(m->text));
+        if (poll(&p, 1, WAIT_MS) <= 0) {
+            fail_msg("process %d says nothing for %d s", (int)m->pid,
+                     WAIT_MS / 1000);
+        }
+        got = read(m->out, m->text + m->bytes, sizeof(m->text) - m->bytes);
+        if (got <= 0) {
+            return false;
+        }
+        m->bytes += (size_t)got;
+    }
+}
+
+static inline void tell(struct member *m, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static inline void tell(struct member *m, const char *fmt, ...)
+{
+    char line[LINE_BYTES];
+    va_list args;
+    int n;
+
+    va_start(args, fmt);
+    n = vsnprintf(line, sizeof(line), fmt, args);
+    va_end(args);
+    /* one that was killed does not listen */
+    (void)!write(m->in, line, (size_t)n);
+}
+
+/* Read on to a line that begins with `start`; what comes before it is passed to
+ * `seen` (NULL: it must not come). */
+static inline void await(struct member *m, const char *start,
+                         char line[LINE_BYTES], void (*seen)(const char *line))
+{
+    for (;;) {
+        if (!next_line(m, line)) {
+            fail_msg("process %d ended before it said \"%s\"", (int)m->pid,
+                     start);
+        }
+        if (strncmp(line, start, strlen(start)) == 0) {
+            return;
+        }
+        if (seen == NULL) {
+            fail_msg("process %d says \"%s\", \"%s\" was due", (int)m->pid,
+                     line, start);
+        }
+        seen(line);
+    }
+}
+
+/* ---- a job --------------------------------------------------------------- */
+
+#define TRAINERS    2u
+#define SERVERS     2u /* where a test does not say otherwise */
+#define MOST        4u
+#define MANAGER_ARG 6u
+
+struct job {
+    const char *folder, *name, *mode;
+    char address[200];
+    struct member manager;
+    struct member trainer[TRAINERS];
+    struct member server[MOST]; /* ranks of one replica, or replicas */
+    uint32_t servers;
+    bool replicas;
+    uint64_t version; /* offered last */
+    const char *manager_arg[MANAGER_ARG];
+};
+
+static inline void start_manager(struct job *job)
+{
+    char *argv[4 + MANAGER_ARG] = {(char *)(uintptr_t)DYT_BIN,
+                                   (char[]){"serve"}, job->address};
+    char log[300];
+    struct stat st;
+
+    for (uint32_t i = 0; i < MANAGER_ARG; i++) {
+        argv[3 + i] = (char *)(uintptr_t)job->manager_arg[i];
+    }
+    snprintf(log, sizeof(log), "%s/manager.log", job->folder);
+    job->manager = spawn(argv, log);
+    for (int i = 0; i < 500 && stat(job->address + 5, &st) != 0; i++) {
+        poll(NULL, 0, 20);
+    }
+    assert_int_equal(0, stat(job->address + 5, &st));
+}
+
+/* It has not said "ready" yet. */
+static inline struct member spawn_trainer(struct job *job, uint32_t r,
+                                          uint32_t of)
+{
+    char rank[8], size[8];
+    char *argv[] = {(char *)(uintptr_t)DYT_MEMBER,
+                    (char[]){"trainer"},
+                    job->address,
+                    (char *)(uintptr_t)job->name,
+                    rank,
+                    size,
+                    NULL};
+
+    snprintf(rank, sizeof(rank), "%u", r);
+    snprintf(size, sizeof(size), "%u", of);
+    return spawn(argv, NULL);
+}
+
+static inline void start_trainers(struct job *job)
+{
+    char line[LINE_BYTES];
+
+    for (uint32_t r = 0; r < TRAINERS; r++) {
+        job->trainer[r] = spawn_trainer(job, r, TRAINERS);
+    }
+    for (uint32_t r = 0; r < TRAINERS; r++) {
+        await(&job->trainer[r], "ready", line, NULL);
+    }
+}
+
+static inline void start_server(struct job *job, uint32_t s)
+{
+    char replica[8], rank[8], size[8];
+    char *argv[] = {(char *)(uintptr_t)DYT_MEMBER,
+                    (char[]){"server"},
+                    job->address,
+                    (char *)(uintptr_t)job->name,
+                    replica,
+                    rank,
+                    size,
+                    (char *)(uintptr_t)job->mode,
+                    NULL};
+
+    snprintf(replica, sizeof(replica), "%u", job->replicas ? s : 0);
+    snprintf(rank, sizeof(rank), "%u", job->replicas ? 0 : s);
+    snprintf(size, sizeof(size), "%u", job->replicas ? 1 : job->servers);
+    job->server[s] = spawn(argv, NULL);
+}
+
+static inline void start_all(struct job *job)
+{
+    char line[LINE_BYTES];
+
+    job->folder = dyt_test_dir();
+    assert_int_equal(0, chmod(job->folder, 0700));
+    snprintf(job->address, sizeof(job->address), "unix:%s/s.sock", job->folder);
+    start_manager(job);
+    start_trainers(job);
+    for (uint32_t s = 0; s < job->servers; s++) {
+        start_server(job, s);
+    }
+    for (uint32_t s = 0; s < job->servers; s++) {
+        await(&job->server[s], "ready", line, NULL);
+    }
+}
+
+static inline struct job start_job(const char *mode, bool replicas)
+{
+    struct job job = {
+        .name = "job", .mode = mode, .replicas = replicas, .servers = SERVERS};
+
+    start_all(&job);
+    return job;
+}
+
+static inline void kill_trainers_of(struct job *job, uint32_t first)
+{
+    for (uint32_t r = 0; r < TRAINERS; r++) {
+        kill_member(&job->trainer[(first + r) % TRAINERS]);
+    }
+}
+
+static inline void stop_job(struct job *job)
+{
+    for (uint32_t s = 0; s < job->servers; s++) {
+        kill_member(&job->server[s]);
+    }
+    kill_trainers_of(job, 0);
+    kill_member(&job->manager);
+}
+
+static inline void offer(struct job *job)
+{
+    job->version++;
+    for (uint32_t r = 0; r < TRAINERS; r++) {
+        tell(&job->trainer[r], "offer %" PRIu64 "\n", job->version);
+    }
+}
+
+static inline void update_within(struct job *job, uint32_t s, int ms)
+{
+    tell(&job->server[s], "update %" PRIu64 " %d\n", job->version, ms);
+}
+
+static inline void update(struct job *job, uint32_t s)
+{
+    update_within(job, s, 20000);
+}
+
+/* ---- answers ------------------------------------------------------------- */
+
+/* A request that was answered while something else was awaited. */
+static inline void not_mixed(const char *line)
+{
+    if (strncmp(line, "answer ", 7) != 0 || strstr(line, "mixed") != NULL) {
+        fail_msg("a server says \"%s\"", line);
+    }
+}
+
+/* "answer ID VERSION whole" -> VERSION; 0 where it refuses. */
+static inline uint64_t ask(struct member *server)
+{
+    static uint64_t id;
+    char line[LINE_BYTES], start[32], word[64];
+    uint64_t version = 0;
+
+    snprintf(start, sizeof(start), "answer %" PRIu64 " ", ++id);
+    tell(server, "ask %" PRIu64 "\n", id);
+    await(server, start, line, not_mixed);
+    assert_int_equal(
+        2, sscanf(line + strlen(start), "%" SCNu64 " %63s", &version, word));
+    if (version > 0 ? strcmp(word, "whole") != 0
+                    : strcmp(word, "DYT_ERR_STATE") != 0) {
+        fail_msg("a server says \"%s\"", line);
+    }
+    return version;
+}
+
+static inline void updated_text(struct member *server, char status[64],
+                                uint64_t *out_version, char line[LINE_BYTES])
+{
+    await(server, "updated ", line, not_mixed);
+    assert_int_equal(
+        2, sscanf(line, "updated %63s %" SCNu64, status, out_version));
+}
+
+static inline void updated(struct member *server, char status[64],
+                           uint64_t *out_version)
+{
+    char line[LINE_BYTES];
+
+    updated_text(server, status, out_version, line);
+}
+
+/* The server took the version that was offered last, and serves it. */
+static inline void took(struct job *job, uint32_t s)
+{
+    char status[64], line[LINE_BYTES];
+    uint64_t version;
+
+    updated_text(&job->server[s], status, &version, line);
+    if (strcmp(status, "DYT_OK") != 0 || version != job->version) {
+        fail_msg("%s: version %" PRIu64 ", and server %u says \"%s\"",
+                 job->mode, job->version, s, line);
+    }
+    assert_int_equal(job->version, ask(&job->server[s]));
+}
+
+/* The trainers' tickets ended well. */
+static inline void freed(struct job *job)
+{
+    char line[LINE_BYTES];
+
+    for (uint32_t r = 0; r < TRAINERS; r++) {
+        await(&job->trainer[r], "offered", line, NULL);
+        await(&job->trainer[r], "done", line, NULL);
+        assert_non_null(strstr(line, "DYT_OK"));
+    }
+}
+
+static inline void update_all(struct job *job)
+{
+    offer(job);
+    for (uint32_t s = 0; s < job->servers; s++) {
+        update(job, s);
+    }
+    for (uint32_t s = 0; s < job->servers; s++) {
+        took(job, s);
+    }
+    freed(job);
+}
+
+/* ---- the moments --------------------------------------------------------- */
+
+static inline int64_t now_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+/* How long an update takes here: kills come within it. */
+static inline int64_t measure(struct job *job)
+{
+    int64_t start = now_us(), most = 0;
+
+    for (int i = 0; i < 3; i++) {
+        update_all(job);
+        most = now_us() - start > most ? now_us() - start : most;
+        start = now_us();
+    }
+    return most;
+}
+
+static inline void let_pass(int64_t us)
+{
+    struct timespec t = {us / 1000000, us % 1000000 * 1000};
+
+    nanosleep(&t, NULL);
+}
+
+static inline int64_t moment(uint64_t seed, uint32_t round, int64_t span)
+{
+    return (int64_t)(dyti_rng_u64(seed, round, 0, 0) % (uint64_t)span);
+}
+
+#endif /* SESSION_JOB_H */
