@@ -1,5 +1,5 @@
 /* bf16 and f16 against f32, round to nearest even.  Bit-exact, branch-light,
- * so that kernels and references agree. */
+ * so that kernels and references agree.  The smaller and larger of two. */
 #ifndef DYTI_BASE_NUM_H
 #define DYTI_BASE_NUM_H
 
@@ -20,6 +20,17 @@ static inline float dyti_bits_f32(uint32_t u)
 
     memcpy(&x, &u, sizeof(x));
     return x;
+}
+
+/* Of numbers that are not NaN: without libm. */
+static inline double dyti_min_f64(double a, double b)
+{
+    return b < a ? b : a;
+}
+
+static inline double dyti_max_f64(double a, double b)
+{
+    return b > a ? b : a;
 }
 
 static inline float dyti_bf16_to_f32(uint16_t h)

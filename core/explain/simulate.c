@@ -2,11 +2,11 @@
 #include "explain/simulate.h"
 
 #include "base/array.h"
+#include "base/num.h"
 #include "explain/rings.h"
 #include "explain/work.h"
 #include "sched/replay.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -183,9 +183,9 @@ static void see_end(void *arg, size_t index,
     s->out.messages[k] += messages;
     s->post_s[p->from] += messages * s->cluster->link[k].message_s +
                           s->cluster->link[k].latency_s;
-    *from = fmax(*from, span->end_s);
-    *to = fmax(*to, span->arrive_s);
-    s->moved_s = fmax(s->moved_s, span->arrive_s);
+    *from = dyti_max_f64(*from, span->end_s);
+    *to = dyti_max_f64(*to, span->arrive_s);
+    s->moved_s = dyti_max_f64(s->moved_s, span->arrive_s);
     /* at the sender: its own packing, or what came by the hop before */
     if (s->before[index] == NONE) {
         add_change(s, p->from, span->start_s, span->end_s, bar.bytes);
@@ -237,7 +237,7 @@ static void join_bars(struct dyti_simulation *out)
         if (last->rank == next->rank && last->link == next->link &&
             last->receiving == next->receiving && last->peer == next->peer &&
             next->start_s <= last->end_s + 1e-9 * out->seconds) {
-            last->end_s = fmax(last->end_s, next->end_s);
+            last->end_s = dyti_max_f64(last->end_s, next->end_s);
             last->bytes += next->bytes;
         } else {
             out->bar[++kept] = *next;
@@ -269,8 +269,8 @@ static void fill_buckets(struct simulator *s, uint32_t rank, double from,
     if (n == 0 || !(width > 0.0)) {
         return;
     }
-    lo = (uint32_t)fmin(from / width, n - 1.0);
-    hi = (uint32_t)fmin(to / width, n - 1.0);
+    lo = (uint32_t)dyti_min_f64(from / width, n - 1.0);
+    hi = (uint32_t)dyti_min_f64(to / width, n - 1.0);
     bytes += s->in->resident_bytes != NULL ? s->in->resident_bytes[rank] : 0;
     for (uint32_t k = lo; k <= hi; k++) {
         uint64_t *most = &s->out.memory[(size_t)rank * n + k];
@@ -379,7 +379,7 @@ static void add_kept(struct simulator *s)
     for (uint32_t r = 0; r < s->cluster->rank_count; r++) {
         s->out.bytes[DYTI_LINK_SELF] +=
             s->in->keep_bytes != NULL ? s->in->keep_bytes[r] : 0;
-        s->out.done_s[r] = fmax(s->out.done_s[r], s->work_s[r]);
+        s->out.done_s[r] = dyti_max_f64(s->out.done_s[r], s->work_s[r]);
     }
 }
 
@@ -440,7 +440,8 @@ enum dyt_status dyti_simulate(const struct dyti_simulate_inputs *in,
     st =
         st != DYT_OK ? st : dyti_work_of(in, s.piece, s.count, s.work_s, &work);
     if (st == DYT_OK) {
-        s.out.seconds = fmax(s.moved_s, work.seconds) + in->cluster->start_s;
+        s.out.seconds =
+            dyti_max_f64(s.moved_s, work.seconds) + in->cluster->start_s;
         add_kept(&s);
         join_bars(&s.out);
         add_up_memory(&s);

@@ -3,8 +3,8 @@
 #include "sched/replay.h"
 
 #include "base/array.h"
+#include "base/num.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -257,14 +257,14 @@ static void set_rate(struct player *p, uint32_t piece)
         if (f->share[k] != NONE) {
             const struct share *s = &p->share[f->share[k]];
 
-            rate = fmin(rate, s->bytes_per_s / (double)s->user_count);
+            rate = dyti_min_f64(rate, s->bytes_per_s / (double)s->user_count);
         }
     }
     if (rate == f->rate) {
         return;
     }
     if (f->rate > 0.0) {
-        f->left = fmax(0.0, f->left - f->rate * (p->now - f->since));
+        f->left = dyti_max_f64(0.0, f->left - f->rate * (p->now - f->since));
     }
     f->rate = rate;
     f->since = p->now;

@@ -10,8 +10,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIST = pathlib.Path(__file__).with_name("exported.txt")
-# What a library of the engine may load.
-NEEDED = re.compile(r"lib(c|m|pthread|gcc_s)\.so|ld-linux.*")
+# What it may load.
+NEEDED = re.compile(r"lib(c|pthread)\.so\.\d+|ld-linux.*\.so\.\d+")
 
 
 def output(*command):
@@ -55,7 +55,7 @@ def main():
                    ("the library" if name in shown else "the headers"))
     for name in re.findall(r"NEEDED.*\[(.*)\]", output("readelf", "-d",
                                                         library)):
-        if not NEEDED.match(name):
+        if not NEEDED.fullmatch(name):
             bad.append(f"needs {name}")
     print("\n".join(bad))
     print(f"abi: {len(shown)} functions, {len(bad)} findings")

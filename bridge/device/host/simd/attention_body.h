@@ -207,7 +207,7 @@ INLINE void attend_rows(const struct simd_attend *t, float *scratch,
         mix_all(keys, keys->v, dtype, scratch, seen, 1.0f / sum,
                 t->out + r * t->ldo);
         if (t->lse != NULL) {
-            t->lse[r * t->ldl] = top + logf(sum);
+            t->lse[r * t->ldl] = top + f_log(sum);
         }
     }
 }

@@ -237,7 +237,7 @@ static void attend_block(const struct simd_attend *t, struct tile *w,
     for (int64_t i = 0; i < m; i++) {
         simd_scale(b.y.p + i * b.y.ld, w->wide, 1.0f / b.sum[i]);
         if (t->lse != NULL) {
-            t->lse[(r0 + i) * t->ldl] = b.top[i] + logf(b.sum[i]);
+            t->lse[(r0 + i) * t->ldl] = b.top[i] + f_log(b.sum[i]);
         }
     }
     panel_end(w, b.y, m, out, t->ldo, false);

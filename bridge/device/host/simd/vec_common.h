@@ -95,4 +95,35 @@ INLINE vf v_exp(vf x)
     return v_keep_ge(v_scale2(p, n), x, low);
 }
 
+/* ln x as float of a double series: the nearest float but for ties of the
+ * last bits, the same on every machine, and without libm, which
+ * libdynatrain.so does not need.  x = m 2^e with m within sqrt 2 of 1,
+ * ln m = 2 artanh s with s = (m - 1) / (m + 1), |s| < 0.172. */
+static inline float f_log(float x)
+{
+    uint32_t u = dyti_f32_bits(x);
+    int32_t e = 0;
+    double s, z, sum = 0.0;
+
+    if (!(x > 0.0f) || u >= 0x7f800000u) {
+        return x == 0.0f ? -INFINITY : x < 0.0f ? NAN : x;
+    }
+    if (u < 0x00800000u) { /* subnormal */
+        u = dyti_f32_bits(x * 0x1p24f);
+        e = -24;
+    }
+    e += (int32_t)(u >> 23) - 127;
+    u = (u & 0x007fffffu) | 0x3f800000u;
+    if (u > 0x3fb504f3u) { /* sqrt 2 */
+        u -= 0x00800000u;
+        e++;
+    }
+    s = ((double)dyti_bits_f32(u) - 1.0) / ((double)dyti_bits_f32(u) + 1.0);
+    z = s * s;
+    for (int k = 17; k >= 1; k -= 2) {
+        sum = sum * z + 1.0 / k;
+    }
+    return (float)(2.0 * s * sum + e * 0.6931471805599453);
+}
+
 #endif /* DYTI_VEC_COMMON_H */

@@ -83,7 +83,9 @@ static inline vf v_sqrt(vf x)
 
 static inline vf v_round(vf x)
 {
-    return nearbyintf(x);
+    /* |x| < 2^22 here.  Round to nearest even, as the vector units do, and
+     * without libm, which libdynatrain.so does not need. */
+    return x + 0x1.8p23f - 0x1.8p23f;
 }
 
 static inline vf v_scale2(vf x, vf n)
