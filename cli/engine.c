@@ -1,13 +1,13 @@
 #include "cli/engine.h"
 
 #include "base/array.h"
+#include "base/thread.h"
 #include "cli/backends.h"
 #include "plugin/engine_load.h"
 
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -367,19 +367,6 @@ static void *run(void *arg)
 
 /* ---- start, stop --------------------------------------------------------- */
 
-/* Signals are the manager's. */
-static int start_thread(struct dyti_engine *e)
-{
-    sigset_t all, old;
-    int failed;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    failed = pthread_create(&e->thread, NULL, run, e);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return failed;
-}
-
 enum dyt_status dyti_engine_start(const struct dyti_engine_params *params,
                                   struct dyti_engine **out_engine)
 {
@@ -403,9 +390,10 @@ enum dyt_status dyti_engine_start(const struct dyti_engine_params *params,
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->told, NULL);
     e->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (e->fd < 0 || start_thread(e) != 0) {
-        st = DYTI_FAIL(DYT_ERR_NOMEM, "cannot start the engine's thread: %s",
-                       strerror(errno));
+    st = e->fd < 0
+             ? DYTI_FAIL(DYT_ERR_IO, "eventfd: %s", strerror(errno))
+             : dyti_thread_start(run, e, "the engine's thread", &e->thread);
+    if (st != DYT_OK) {
         if (e->fd >= 0) {
             close(e->fd);
         }

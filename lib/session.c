@@ -1,11 +1,11 @@
 /* Join, publish, leave: what a caller does first and last. */
 #include "lib/session_internal.h"
 
+#include "base/thread.h"
 #include "lib/handles.h"
 #include "lib/link_internal.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -150,19 +150,11 @@ static void *run_manager(void *arg)
 
 static enum dyt_status start_manager(struct dyt_session *s)
 {
-    sigset_t all, old;
-    int failed;
+    enum dyt_status st = dyti_thread_start(
+        run_manager, s, "the manager's thread", &s->manager_thread);
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    failed = pthread_create(&s->manager_thread, NULL, run_manager, s);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (failed != 0) {
-        return DYTI_FAIL(DYT_ERR_NOMEM, "the manager's thread: %s",
-                         strerror(failed));
-    }
-    s->manager_runs = true;
-    return DYT_OK;
+    s->manager_runs = st == DYT_OK;
+    return st;
 }
 
 /* By default hosted if nobody listens there. */

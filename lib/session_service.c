@@ -1,8 +1,8 @@
 /* The session's thread: it alone speaks with the manager. */
 #include "lib/session_internal.h"
 
-#include <errno.h>
-#include <signal.h>
+#include "base/thread.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -318,19 +318,11 @@ static void *run(void *arg)
 
 enum dyt_status dyti_session_service_start(struct dyt_session *s)
 {
-    sigset_t all, old;
-    int failed;
+    enum dyt_status st =
+        dyti_thread_start(run, s, "the session's thread", &s->service_thread);
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    failed = pthread_create(&s->service_thread, NULL, run, s);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (failed != 0) {
-        return DYTI_FAIL(DYT_ERR_NOMEM, "the session's thread: %s",
-                         strerror(failed));
-    }
-    s->service_runs = true;
-    return DYT_OK;
+    s->service_runs = st == DYT_OK;
+    return st;
 }
 
 void dyti_session_service_stop(struct dyt_session *s)

@@ -1,0 +1,19 @@
+/* Threads of ours inside somebody else's process: signals are the program's,
+ * never ours to take, so every one is blocked in them. */
+#ifndef DYTI_BASE_THREAD_H
+#define DYTI_BASE_THREAD_H
+
+#include "base/error.h"
+
+#include <pthread.h>
+
+/**
+ * Start a thread in which all signals are blocked; the caller's mask is as it
+ * was.
+ * @param what  names it in the message, "the session's thread"
+ * @return DYT_ERR_NOMEM  the system starts none; *out_thread is untouched
+ */
+enum dyt_status dyti_thread_start(void *(*body)(void *), void *arg,
+                                  const char *what, pthread_t *out_thread);
+
+#endif /* DYTI_BASE_THREAD_H */

@@ -1,0 +1,76 @@
+#include "base/thread.h"
+
+#include "dyt_test.h"
+
+#include <errno.h>
+#include <signal.h>
+
+static bool fail_create;
+
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr,
+                          void *(*body)(void *), void *arg);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr,
+                          void *(*body)(void *), void *arg);
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr,
+                          void *(*body)(void *), void *arg)
+{
+    return fail_create ? EAGAIN
+                       : __real_pthread_create(thread, attr, body, arg);
+}
+
+static void *own_mask(void *arg)
+{
+    pthread_sigmask(SIG_SETMASK, NULL, arg);
+    return arg;
+}
+
+static void signals_are_blocked_in_it_alone(void **state)
+{
+    sigset_t inside, before, after, one;
+    pthread_t thread;
+    void *out = NULL;
+
+    (void)state;
+    sigemptyset(&one);
+    sigaddset(&one, SIGUSR2);
+    pthread_sigmask(SIG_BLOCK, &one, NULL);
+    pthread_sigmask(SIG_SETMASK, NULL, &before);
+    assert_ok(dyti_thread_start(own_mask, &inside, "a thread", &thread));
+    pthread_sigmask(SIG_SETMASK, NULL, &after);
+    assert_int_equal(0, pthread_join(thread, &out));
+    assert_ptr_equal(&inside, out);
+    for (int s = 1; s < 32; s++) {
+        if (s != SIGKILL && s != SIGSTOP) {
+            assert_int_equal(1, sigismember(&inside, s));
+        }
+        assert_int_equal(sigismember(&before, s), sigismember(&after, s));
+    }
+    assert_int_equal(1, sigismember(&after, SIGUSR2));
+    assert_int_equal(0, sigismember(&after, SIGUSR1));
+}
+
+static void one_that_does_not_start_is_named(void **state)
+{
+    sigset_t before, after;
+    pthread_t thread = pthread_self();
+
+    (void)state;
+    pthread_sigmask(SIG_SETMASK, NULL, &before);
+    fail_create = true;
+    assert_status(DYT_ERR_NOMEM,
+                  dyti_thread_start(own_mask, NULL, "the tailor", &thread));
+    fail_create = false;
+    assert_error_has("the tailor: ");
+    assert_true(pthread_equal(thread, pthread_self()));
+    pthread_sigmask(SIG_SETMASK, NULL, &after);
+    for (int s = 1; s < 32; s++) {
+        assert_int_equal(sigismember(&before, s), sigismember(&after, s));
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(signals_are_blocked_in_it_alone),
+    cmocka_unit_test(one_that_does_not_start_is_named),
+};
+DYT_TEST_MAIN(tests)
