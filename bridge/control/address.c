@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -54,6 +55,15 @@ static enum dyt_status parse_unix(const char *text, const char *job,
     return DYT_OK;
 }
 
+/* 1 to 65535. */
+static bool is_port(const char *text)
+{
+    size_t n = strspn(text, "0123456789");
+    unsigned long port = strtoul(text, NULL, 10);
+
+    return n >= 1 && n <= 5 && text[n] == '\0' && port >= 1 && port <= 65535;
+}
+
 enum dyt_status dyti_address_parse(const char *text, const char *job,
                                    struct dyti_address *out_address)
 {
@@ -66,10 +76,13 @@ enum dyt_status dyti_address_parse(const char *text, const char *job,
         const char *host = text + (strncmp(text, "tcp://", 6) == 0 ? 6 : 4);
         const char *colon = strrchr(host, ':');
 
-        if (colon == NULL || colon == host || colon[1] == '\0' ||
-            strspn(colon + 1, "0123456789") != strlen(colon + 1) ||
-            strlen(host) >= DYTI_ADDRESS_BYTES) {
+        if (colon == NULL || colon == host || !is_port(colon + 1)) {
             return no_address(text);
+        }
+        if (strlen(host) >= DYTI_ADDRESS_BYTES) {
+            return DYTI_FAIL(DYT_ERR_CONFIG,
+                             "%.32s…: an address has at most %u bytes", text,
+                             DYTI_ADDRESS_BYTES - 1);
         }
         a.is_tcp = true;
         snprintf(a.endpoint, sizeof(a.endpoint), "tcp://%s", host);

@@ -42,6 +42,17 @@ struct dyti_hub {
     struct dyti_hub_counts counts;
 };
 
+enum dyt_status dyti_hub_too_big(struct dyti_buffer *buffer)
+{
+    size_t bytes = buffer->size_bytes;
+
+    dyti_buffer_fini(buffer);
+    return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                     "a message of %zu bytes: one has at most %u, which is "
+                     "more than 500,000 rows; give fewer rows to a member",
+                     bytes, DYTI_FRAME_MOST_BYTES);
+}
+
 void dyti_hub_frame_fini(struct dyti_hub_frame *frame)
 {
     dyti_buffer_fini(&frame->buffer);
@@ -128,8 +139,15 @@ static enum dyt_status allow_folder(struct dyti_hub *hub, const char *folder)
         char path[4096];
 
         if (dot != NULL && strcmp(dot, ".public") == 0) {
-            snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
-            st = allow_file(hub, path);
+            int n =
+                snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
+
+            st = n > 0 && (size_t)n < sizeof(path)
+                     ? allow_file(hub, path)
+                     : DYTI_FAIL(DYT_ERR_CONFIG,
+                                 "the folder %s of authorized keys: its path "
+                                 "is too long",
+                                 folder);
         }
     }
     closedir(dir);
@@ -158,7 +176,11 @@ static enum dyt_status guard(struct dyti_hub *hub,
     if (st != DYT_OK) {
         return st;
     }
-    snprintf(folder, sizeof(folder), "%s", params->key);
+    if (strlen(params->key) >= sizeof(folder)) {
+        return DYTI_FAIL(DYT_ERR_CONFIG, "%s: the path is too long",
+                         params->key);
+    }
+    memcpy(folder, params->key, strlen(params->key) + 1);
     if (strrchr(folder, '/') != NULL) {
         *strrchr(folder, '/') = '\0';
     } else {
@@ -179,7 +201,7 @@ static enum dyt_status guard(struct dyti_hub *hub,
             0) {
         st = dyti_zmq_fail("CURVE", hub->address.endpoint);
     }
-    memset(secret, 0, sizeof(secret));
+    explicit_bzero(secret, sizeof(secret));
     return st;
 }
 
@@ -285,6 +307,7 @@ enum dyt_status dyti_hub_open(const struct dyti_hub_params *params,
 {
     struct dyti_hub *hub = calloc(1, sizeof(*hub));
     int must_route = 1, beat_ms = 1000, gone_ms = 5000;
+    int64_t most = DYTI_FRAME_MOST_BYTES;
     enum dyt_status st;
 
     if (hub == NULL) {
@@ -297,6 +320,8 @@ enum dyt_status dyti_hub_open(const struct dyti_hub_params *params,
     if (st == DYT_OK &&
         (zmq_setsockopt(hub->socket.socket, ZMQ_ROUTER_MANDATORY, &must_route,
                         sizeof(must_route)) != 0 ||
+         zmq_setsockopt(hub->socket.socket, ZMQ_MAXMSGSIZE, &most,
+                        sizeof(most)) != 0 ||
          zmq_setsockopt(hub->socket.socket, ZMQ_HEARTBEAT_IVL, &beat_ms,
                         sizeof(beat_ms)) != 0 ||
          zmq_setsockopt(hub->socket.socket, ZMQ_HEARTBEAT_TIMEOUT, &gone_ms,
@@ -497,6 +522,9 @@ enum dyt_status dyti_hub_send(struct dyti_hub *hub, uint32_t peer,
 {
     const struct peer *p = peer < hub->peer_count ? &hub->peer[peer] : NULL;
 
+    if (buffer->size_bytes > DYTI_FRAME_MOST_BYTES) {
+        return dyti_hub_too_big(buffer);
+    }
     if (p == NULL || p->identity_bytes == 0 ||
         zmq_send(hub->socket.socket, p->identity, p->identity_bytes,
                  ZMQ_SNDMORE) < 0) {

@@ -24,6 +24,10 @@
 #define DYTI_ADDRESS_BYTES 108u
 #define DYTI_HUB_NO_PEER   UINT32_MAX
 
+/* A frame that promises more is not received: its connection is dropped before
+ * anything is allocated for it. */
+#define DYTI_FRAME_MOST_BYTES (256u << 20)
+
 /* What bridge/wire knows of frames; handed in, as bridge folders stand alone.
  */
 struct dyti_hub_codec {
@@ -105,7 +109,7 @@ enum dyt_status dyti_hub_wait(struct dyti_hub *hub, const int *fd,
 struct dyti_envelope dyti_hub_stamp(struct dyti_hub *hub,
                                     enum dyti_message type, uint64_t job);
 /* Takes the buffer over, also on failure.  DYT_ERR_PEER: it cannot be reached.
- */
+ * DYT_ERR_UNSUPPORTED: above DYTI_FRAME_MOST_BYTES. */
 enum dyt_status dyti_hub_send(struct dyti_hub *hub, uint32_t peer,
                               struct dyti_buffer *buffer);
 /* Its number may be given to another. */
@@ -135,7 +139,8 @@ void dyti_hub_client_close(struct dyti_hub_client *client);
 struct dyti_envelope dyti_hub_client_stamp(struct dyti_hub_client *client,
                                            enum dyti_message type,
                                            int32_t sender);
-/* Takes the buffer over, also on failure. */
+/* Takes the buffer over, also on failure.  DYT_ERR_UNSUPPORTED: above
+ * DYTI_FRAME_MOST_BYTES. */
 enum dyt_status dyti_hub_client_send(struct dyti_hub_client *client,
                                      struct dyti_buffer *buffer);
 /**
@@ -144,7 +149,7 @@ enum dyt_status dyti_hub_client_send(struct dyti_hub_client *client,
  * @return DYT_PENDING      the time is over
  * @return DYT_ERR_ABI      the hub speaks another protocol: both numbers
  * @return DYT_ERR_CONFIG   tcp: it refuses this key, or is not who
- *                          manager_key says
+ *                          manager_key says; unix: it is another user's
  * @return DYT_ERR_PEER     the connection was there and is lost
  */
 enum dyt_status dyti_hub_client_wait(struct dyti_hub_client *client, int fd,

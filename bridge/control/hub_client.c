@@ -49,7 +49,7 @@ static enum dyt_status set_keys(struct dyti_hub_client *c,
                                         own, sizeof(own)) != 0)) {
         st = dyti_zmq_fail("CURVE", c->address.endpoint);
     }
-    memset(own, 0, sizeof(own));
+    explicit_bzero(own, sizeof(own));
     return st;
 }
 
@@ -77,6 +77,7 @@ enum dyt_status dyti_hub_client_open(
 {
     struct dyti_hub_client *c = calloc(1, sizeof(*c));
     int again_ms = 20, most_ms = 500, beat_ms = 1000, gone_ms = 5000;
+    int64_t most = DYTI_FRAME_MOST_BYTES;
     enum dyt_status st;
 
     if (c == NULL) {
@@ -94,7 +95,9 @@ enum dyt_status dyti_hub_client_open(
         st = watch(c);
     }
     if (st == DYT_OK &&
-        (zmq_setsockopt(c->socket.socket, ZMQ_RECONNECT_IVL, &again_ms,
+        (zmq_setsockopt(c->socket.socket, ZMQ_MAXMSGSIZE, &most,
+                        sizeof(most)) != 0 ||
+         zmq_setsockopt(c->socket.socket, ZMQ_RECONNECT_IVL, &again_ms,
                         sizeof(again_ms)) != 0 ||
          zmq_setsockopt(c->socket.socket, ZMQ_RECONNECT_IVL_MAX, &most_ms,
                         sizeof(most_ms)) != 0 ||
@@ -149,7 +152,9 @@ struct dyti_envelope dyti_hub_client_stamp(struct dyti_hub_client *client,
 enum dyt_status dyti_hub_client_send(struct dyti_hub_client *client,
                                      struct dyti_buffer *buffer)
 {
-    return dyti_zmq_send(&client->socket, buffer);
+    return buffer->size_bytes > DYTI_FRAME_MOST_BYTES
+               ? dyti_hub_too_big(buffer)
+               : dyti_zmq_send(&client->socket, buffer);
 }
 
 /* ---- what the connection does -------------------------------------------- */
@@ -178,6 +183,13 @@ static enum dyt_status hear(struct dyti_hub_client *c, uint16_t event,
     default:
         c->bad++;
         break;
+    }
+    if (c->bad >= BAD_HANDSHAKES && !c->address.is_tcp) {
+        return DYTI_FAIL(DYT_ERR_CONFIG,
+                         "who listens at %s hangs up: it is another user's "
+                         "manager, which takes members of its own user only, "
+                         "or no manager of dynatrain",
+                         c->address.path);
     }
     if (c->bad >= BAD_HANDSHAKES) {
         return DYTI_FAIL(DYT_ERR_CONFIG,

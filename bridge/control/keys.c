@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #define PATH_BYTES 4096u
+#define LINE_BYTES 128u
 
 static enum dyt_status write_key(const char *path, const char *key, mode_t mode)
 {
@@ -25,16 +26,21 @@ static enum dyt_status write_key(const char *path, const char *key, mode_t mode)
     }
     ok = fchmod(fd, mode) == 0 && write(fd, line, (size_t)length) == length;
     ok = close(fd) == 0 && ok;
-    memset(line, 0, sizeof(line));
-    return ok ? DYT_OK
-              : DYTI_FAIL(DYT_ERR_IO, "%s cannot be written: %s", path,
-                          strerror(errno));
+    explicit_bzero(line, sizeof(line));
+    if (!ok) {
+        enum dyt_status st = DYTI_FAIL(DYT_ERR_IO, "%s cannot be written: %s",
+                                       path, strerror(errno));
+
+        unlink(path); /* no half key */
+        return st;
+    }
+    return DYT_OK;
 }
 
 enum dyt_status dyti_keys_make(const char *folder, const char *name)
 {
     char public_key[DYTI_KEY_CHARS + 1], secret_key[DYTI_KEY_CHARS + 1];
-    char path[PATH_BYTES];
+    char path[PATH_BYTES], other[PATH_BYTES];
     enum dyt_status st;
 
     if (name[0] == '\0' || strchr(name, '/') != NULL || strlen(name) > 63 ||
@@ -53,21 +59,25 @@ enum dyt_status dyti_keys_make(const char *folder, const char *name)
     snprintf(path, sizeof(path), "%s/%s.secret", folder, name);
     st = write_key(path, secret_key, 0600);
     if (st == DYT_OK) {
-        snprintf(path, sizeof(path), "%s/%s.public", folder, name);
-        st = write_key(path, public_key, 0644);
+        snprintf(other, sizeof(other), "%s/%s.public", folder, name);
+        st = write_key(other, public_key, 0644);
+        if (st != DYT_OK) {
+            unlink(path); /* of no pair */
+        }
     }
-    memset(secret_key, 0, sizeof(secret_key));
+    explicit_bzero(secret_key, sizeof(secret_key));
     return st;
 }
 
-enum dyt_status dyti_key_read(const char *path, bool secret,
-                              char out_key[DYTI_KEY_CHARS + 1])
+/* The file's bytes, as one text; what is not a file of a key's size is
+ * refused. */
+static enum dyt_status read_line(const char *path, bool secret,
+                                 char line[LINE_BYTES])
 {
-    char line[128] = "";
-    unsigned char raw[32];
     struct stat info;
     ssize_t got;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* a pipe by that name is not waited for */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
     if (fd < 0 || fstat(fd, &info) != 0) {
         enum dyt_status st =
@@ -81,7 +91,7 @@ enum dyt_status dyti_key_read(const char *path, bool secret,
         }
         return st;
     }
-    got = read(fd, line, sizeof(line) - 1);
+    got = S_ISREG(info.st_mode) ? read(fd, line, LINE_BYTES - 1) : -1;
     close(fd);
     if (secret && (info.st_mode & 077) != 0) {
         return DYTI_FAIL(DYT_ERR_CONFIG,
@@ -89,13 +99,36 @@ enum dyt_status dyti_key_read(const char *path, bool secret,
                          "make a new one if somebody has",
                          path);
     }
-    line[got > 0 ? strcspn(line, " \r\n\t") : 0] = '\0';
-    if (strlen(line) != DYTI_KEY_CHARS || zmq_z85_decode(raw, line) == NULL) {
-        return DYTI_FAIL(DYT_ERR_CONFIG, "%s is no key of `dynatrain keys`",
-                         path);
-    }
-    memset(raw, 0, sizeof(raw));
-    memcpy(out_key, line, DYTI_KEY_CHARS + 1);
-    memset(line, 0, sizeof(line));
+    line[got > 0 ? got : 0] = '\0';
     return DYT_OK;
+}
+
+enum dyt_status dyti_key_read(const char *path, bool secret,
+                              char out_key[DYTI_KEY_CHARS + 1])
+{
+    char line[LINE_BYTES] = "";
+    unsigned char raw[32];
+    enum dyt_status st = read_line(path, secret, line);
+    size_t n = strcspn(line, " \r\n\t");
+
+    if (st == DYT_OK && (n != DYTI_KEY_CHARS ||
+                         line[n + strspn(line + n, " \r\n\t")] != '\0')) {
+        st = DYTI_FAIL(DYT_ERR_CONFIG,
+                       "%s is no key of `dynatrain keys`: one line of %u "
+                       "characters",
+                       path, DYTI_KEY_CHARS);
+    }
+    line[n] = '\0';
+    if (st == DYT_OK && zmq_z85_decode(raw, line) == NULL) {
+        st = DYTI_FAIL(DYT_ERR_CONFIG,
+                       "%s is no key of `dynatrain keys`: a character in it is "
+                       "of none",
+                       path);
+    }
+    if (st == DYT_OK) {
+        memcpy(out_key, line, DYTI_KEY_CHARS + 1);
+    }
+    explicit_bzero(raw, sizeof(raw));
+    explicit_bzero(line, sizeof(line));
+    return st;
 }

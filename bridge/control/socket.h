@@ -17,6 +17,8 @@ void dyti_zmq_close(struct dyti_socket *s);
 /* One frame; takes the buffer over without a copy. */
 enum dyt_status dyti_zmq_send(struct dyti_socket *s,
                               struct dyti_buffer *buffer);
+/* Frees a frame above DYTI_FRAME_MOST_BYTES and names the limit. */
+enum dyt_status dyti_hub_too_big(struct dyti_buffer *buffer);
 /* A copy of a received frame; false: out of memory. */
 bool dyti_zmq_take(zmq_msg_t *message, struct dyti_buffer *out);
 
