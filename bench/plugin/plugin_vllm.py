@@ -1,34 +1,43 @@
 """Refits of a vLLM server by the plugin, beside vLLM's own ways and a memcpy of
 the same bytes in the same run.  usage: plugin_vllm.py MODEL [--json FILE]
-[--rounds N] [--only CASE]
+[--rounds N] [--only CASE] [--weights FOLDER]
 
 The server is vLLM's CPU build in this process, TP 1, paused as it would be; the
-trainer is two processes of PyTorch with FSDP2.  Ways alternate, figures are
-medians.  Clock of a refit: from the order to update until generation may go on,
-the trainer's offer not in it, as it is out before.  vLLM's own ways get whole
-tensors that were gathered before their clock starts.
+trainer is two processes of PyTorch with FSDP2.  Ways take turns, every other
+round backwards; figures are medians, the first round does not count.  Clock of
+a refit: from the order to update until generation may go on.  What the trainer
+does before stands in lines of its own: ours offers, vLLM's ways need whole
+tensors, and reload_weights a file of them.  --weights keeps the two sets of
+weights for the next call.
 """
 
 import argparse
+import contextlib
+import ctypes
 import json
 import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+
+import count
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "vllm"))
 
-# case: (dtype of both sides, does the server pack, least gain over vLLM's)
-CASES = {"bf16": ("bfloat16", True, 2.0),
+# case: (dtype of both sides, may the server pack, least gain over vLLM's)
+CASES = {"bf16 unpacked": ("bfloat16", False, 2.0),
          "fp32 unpacked": ("float32", False, 2.0),
-         "fp32 packed": ("float32", True, 1.2)}
-WAYS = {"mapped": {"memory": "mapped", "commit": "in_place"},
-        "staged": {"commit": "staged"},
-        "in place": {"commit": "in_place"}}
+         "fp32 packed": ("float32", True, 1.2),
+         "bf16 packed": ("bfloat16", True, 1.2)}
+WAYS = {"staged": {"commit": "staged"},
+        "in place": {"commit": "in_place"},
+        "mapped": {"memory": "mapped", "commit": "in_place"}}
 LEAST_OF_MEMCPY = 0.6
 
 
@@ -38,33 +47,65 @@ def clocked(call):
     return time.perf_counter() - begun
 
 
-def memcpy_seconds(count):
-    """The same bytes by one copy with all threads, pages touched before."""
-    import torch
-    source = torch.zeros(count, dtype=torch.uint8)
-    target = torch.zeros(count, dtype=torch.uint8)
-    target.copy_(source)
-    return statistics.median(
-        clocked(lambda: target.copy_(source)) for _ in range(5))
+def job_of(way):
+    return way.replace(" ", "-")
+
+
+class Memcpy:
+    """As many bytes by libc's memcpy in as many threads as there are cores, and
+    by torch's copy; the faster counts.  Pages were touched before."""
+
+    def __init__(self, size):
+        import torch
+        self.source = torch.zeros(size, dtype=torch.uint8)
+        self.target = torch.ones(size, dtype=torch.uint8)
+        self.size, self.copy = size, ctypes.CDLL(None).memcpy
+        self.copy.argtypes = [ctypes.c_void_p, ctypes.c_void_p,
+                              ctypes.c_size_t]
+        self.parts = len(os.sched_getaffinity(0))
+
+    def part(self, index):
+        first = self.size * index // self.parts
+        last = self.size * (index + 1) // self.parts
+        self.copy(self.target.data_ptr() + first,
+                  self.source.data_ptr() + first, last - first)
+
+    def threads(self):
+        others = [threading.Thread(target=self.part, args=(index,))
+                  for index in range(1, self.parts)]
+        for thread in others:
+            thread.start()
+        self.part(0)
+        for thread in others:
+            thread.join()
+
+    def seconds(self):
+        return min(clocked(self.threads),
+                   clocked(lambda: self.target.copy_(self.source)))
 
 
 class Opponents:
     """vLLM's own ways to get new weights, as functions of a set's name."""
 
-    def __init__(self, llm, models, shm):
+    def __init__(self, llm, models, dtype):
+        import torch
         from safetensors.torch import load_file
         self.llm, self.models = llm, models
         self.model = (llm.llm_engine.model_executor.driver_worker
                       .model_runner.model)
         self.config = llm.llm_engine.vllm_config.model_config
-        self.whole = {name: load_file(str(path / "model.safetensors"))
-                      for name, path in models.items()}
-        self.shm = shm
+        self.whole = {
+            name: {key: value.to(getattr(torch, dtype)) for key, value in
+                   load_file(str(path / "model.safetensors")).items()}
+            for name, path in models.items()}
+        self.ways = {"reload_weights": self.reload_weights,
+                     "layerwise reload": self.layerwise,
+                     "load_weights, one by one": self.load_weights}
 
     def reload_weights(self, name):
         """From a file in memory, by its loader."""
         self.llm.collective_rpc("reload_weights", kwargs={
-            "weights_path": str(self.shm / name)})
+            "weights_path": str(self.models[name])})
 
     def layerwise(self, name):
         """What its nccl and ipc backends do with what they got."""
@@ -77,144 +118,263 @@ class Opponents:
             finalize_layerwise_reload(self.model, self.config)
 
     def load_weights(self, name):
-        """Tensor by tensor, as TRL does in its colocated mode; writes nothing
-        that counts where weights are packed."""
+        """Tensor by tensor, as TRL does in its colocated mode; does not reach
+        the copies that a server packed."""
         for item in self.whole[name].items():
             self.model.load_weights([item])
 
 
-def one_case(case, model, rounds):
-    """In a process of its own: packing is decided when vLLM is loaded."""
-    from servers import PROMPTS, make_weights
-    from vllm import LLM, SamplingParams
-    dtype, packed, _ = CASES[case]
+class Bench:
+    """One case, in a process of its own: packing is decided when vLLM is
+    loaded."""
+
+    def __init__(self, case, models, rounds, folder):
+        from servers import PROMPTS
+        from trainer import Trainer
+        from vllm import LLM, SamplingParams
+        self.dtype, self.packed, _ = CASES[case]
+        self.models, self.rounds, self.folder = models, rounds, folder
+        self.jobs = {job_of(way): f"unix:{folder}/{number}.sock"
+                     for number, way in enumerate(WAYS)}
+        self.trainer = Trainer(folder, models, self.dtype, self.jobs)
+        self.llm = LLM(str(models["A"]), enforce_eager=True, max_model_len=512,
+                       dtype=self.dtype,
+                       weight_transfer_config={"backend": "dynatrain"})
+        self.trainer.expect("ready")
+        worker = self.llm.llm_engine.model_executor.driver_worker.worker
+        self.engine = worker.weight_transfer_engine
+        self.prompts = PROMPTS
+        self.sampling = SamplingParams(temperature=0, max_tokens=6, logprobs=1)
+        self.versions = dict.fromkeys(WAYS, 0)
+        self.servers, self.times = {}, {}
+        self.want = {"A": self.answers()}
+        self.result = {"case": case, "scratch": {}}
+        self.memcpy = None
+
+    def answers(self):
+        found = self.llm.generate(self.prompts, self.sampling, use_tqdm=False)
+        return [[(t, p[t].logprob) for t, p in zip(
+            o.outputs[0].token_ids, o.outputs[0].logprobs)] for o in found]
+
+    def note(self, figure, seconds):
+        self.times.setdefault(figure, []).append(seconds)
+
+    def join(self, way):
+        """The engine's own server for each way; they take turns in it."""
+        from dynatrain.vllm import Server
+        self.servers[way] = Server(
+            self.engine.model, self.engine.vllm_config,
+            address=self.jobs[job_of(way)], job=job_of(way), **WAYS[way])
+
+    def refit(self, version):
+        self.llm.start_weight_update()
+        self.llm.update_weights({"update_info": {"version": version}})
+        self.llm.finish_weight_update()
+        self.llm.reset_prefix_cache()
+
+    def ours(self, way, name):
+        self.versions[way] += 1
+        version = self.versions[way]
+        offer = self.trainer.offer(job_of(way), version, name)
+        if way not in self.servers:
+            self.join(way)
+        server = self.servers[way]
+        self.engine._servers = {id(self.engine.model): server}
+        took = clocked(lambda: self.refit(version))
+        self.trainer.done()
+        self.note(("offer", way), offer)
+        self.note(("refit", way), took)
+        # By whichever side writes; with its check and its commit.
+        self.note(("transfer", way), server.report.total - server.report.wait)
+        self.note(("verify", way), server.report.verify)
+        self.note(("after", way), took - server.report.total)
+        self.result["bytes"] = server.report.written_bytes
+        self.result["scratch"][way] = server.report.scratch_bytes
+        have = self.answers()
+        assert have == self.want.setdefault(name, have), (
+            f"{way}: version {version} ({name}) answers otherwise")
+
+    def own(self, opponents, way, name):
+        try:
+            self.note(("own", way),
+                      clocked(lambda: opponents.ways[way](name)))
+        except Exception as problem:  # an opponent that cannot is no failure
+            opponents.ways.pop(way)
+            print(f"vllm {way}: {type(problem).__name__}: {problem}",
+                  file=sys.stderr)
+
+    def turns(self, ways, opponents, rounds):
+        """Everybody once a round; every other one backwards."""
+        for turn in range(rounds):
+            order = list(ways) + list(opponents.ways) + ["memcpy"]
+            for who in order if turn % 2 == 0 else order[::-1]:
+                name = "BA"[turn % 2]
+                if who in WAYS:
+                    self.ours(who, name)
+                elif who in opponents.ways:
+                    self.own(opponents, who, name)
+                elif self.memcpy is not None:
+                    self.note(("memcpy",), self.memcpy.seconds())
+            if self.memcpy is None:
+                self.memcpy = Memcpy(self.result["bytes"])
+                self.note(("memcpy",), self.memcpy.seconds())
+
+    def run(self):
+        opponents = Opponents(self.llm, self.models, self.dtype)
+        if not self.packed:
+            self.check_rules(opponents)
+        self.turns(("staged", "in place"), opponents, self.rounds + 1)
+        first, self.times = self.times, {}
+        # From here on the server's parameters lie in segments of ours.
+        for way in ("staged", "in place"):
+            self.servers[way].close()
+        best = min(opponents.ways,
+                   key=lambda way: statistics.median(first["own", way][1:]))
+        opponents.ways = {best: opponents.ways[best]}
+        self.turns(("mapped",), opponents, self.rounds + 1)
+        second, self.times = self.times, {}
+        for turn in range(3):
+            self.note(("gather",), self.trainer.gather())
+            self.note(("file",), self.trainer.gather(
+                self.folder / "whole.safetensors"))
+        self.servers["mapped"].close()
+        self.trainer.close()
+        self.result["figures"] = [
+            ["/".join(figure), statistics.median(times[1:])]
+            for found in (first, second, self.times)
+            for figure, times in found.items() if len(times) > 1]
+        # The parts of the second half are told apart from the first's.
+        self.result["memcpy mapped"] = statistics.median(second["memcpy",][1:])
+        self.result["memcpy"] = statistics.median(first["memcpy",][1:])
+        self.result["own mapped"] = statistics.median(second["own", best][1:])
+        self.result["own"] = {way: statistics.median(first["own", way][1:])
+                              for way in ("reload_weights", "layerwise reload",
+                                          "load_weights, one by one")
+                              if ("own", way) in first}
+
+    def check_rules(self, opponents):
+        """count.rule() says what vLLM itself would say of this model."""
+        from vllm.distributed.weight_transfer import m2n_layout
+        whole = opponents.whole["A"]
+        plan = m2n_layout.resolve_parameter_destinations(
+            opponents.model, list(whole), [t.dtype for t in whole.values()],
+            [t.shape for t in whole.values()], num_workers=1,
+            shard_axis_size=1, allow_direct=True)
+        for row in plan:
+            assert row.direct == count.rule(row.name), row.name
+
+
+def one_case(case, models, rounds):
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dynatrain-bench-",
                                            dir="/dev/shm"))
-    models = dict(zip("AB", make_weights(model, folder)))
-    llm = LLM(str(models["A"]), enforce_eager=True, max_model_len=512,
-              dtype=dtype, weight_transfer_config={"backend": "dynatrain"})
-    sampling = SamplingParams(temperature=0, max_tokens=8, logprobs=1)
-
-    def answers():
-        return [[(t, p[t].logprob) for t, p in zip(
-            o.outputs[0].token_ids, o.outputs[0].logprobs)]
-            for o in llm.generate(PROMPTS, sampling, use_tqdm=False)]
-
-    want = {"A": answers()}
-    result = {"case": case, "ways": {}, "own": {}, "scratch": {}}
-    # One trainer for each of ours: versions of a job only rise.
-    for way, options in WAYS.items():
-        measure_ours(llm, models, dtype, folder, way, options, rounds,
-                     answers, want, result)
-    own = Opponents(llm, models, folder)
-    for name in ("reload_weights", "layerwise", "load_weights"):
-        try:
-            call = getattr(own, name)
-            call("B")
-            times = [clocked(lambda c=call, r=r: c("AB"[r % 2]))
-                     for r in range(rounds)]
-            result["own"][name] = statistics.median(times)
-        except Exception as problem:  # an opponent that cannot is no failure
-            result["own"][name] = None
-            print(f"vllm {name}: {type(problem).__name__}: {problem}",
-                  file=sys.stderr)
-    result["memcpy"] = memcpy_seconds(result["bytes"])
-    result["packed"] = packed
-    print("RESULT " + json.dumps(result), flush=True)
-    import shutil
-    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        bench = Bench(case, models, rounds, folder)
+        bench.run()
+        print("RESULT " + json.dumps(bench.result), flush=True)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def measure_ours(llm, models, dtype, folder, way, options, rounds, answers,
-                 want, result):
-    from servers import Trainer
-    job = {"address": f"unix:{folder}/{way.replace(' ', '-')}.sock",
-           "job": "bench"}
-    engine = llm.llm_engine.model_executor.driver_worker
-    refits, transfers, packs = [], [], []
-    with Trainer(folder, models, dtype, **job) as trainer:
-        llm.init_weight_transfer_engine({"init_info": {**job, **options}})
-        for version in range(1, rounds + 3):
-            name = "BA"[version % 2 == 0]
-            trainer.offer(version, name)
+# ---- records ------------------------------------------------------------------
 
-            def refit(v=version):
-                llm.start_weight_update()
-                llm.update_weights({"update_info": {"version": v}})
-                llm.finish_weight_update()
-                llm.reset_prefix_cache()
-
-            took = clocked(refit)
-            trainer.done()
-            server = next(iter(engine.worker.weight_transfer_engine
-                               ._servers.values()))
-            report = server.report
-            if name not in want:
-                want[name] = answers()
-            assert answers() == want[name], f"{way}: version {version}"
-            if version > 2:  # the first two plan and touch pages
-                refits.append(took)
-                # By whichever side writes; with its check and its commit.
-                transfers.append(report.total - report.wait)
-                packs.append(took - report.total)
-        engine.worker.weight_transfer_engine.shutdown()
-    result["bytes"] = report.written_bytes
-    result["scratch"][way] = report.scratch_bytes
-    result["ways"][way] = {
-        "refit": statistics.median(refits),
-        "transfer": statistics.median(transfers),
-        "after": statistics.median(packs)}
-
-
-def bytes_crossed(config, tp):
-    """(ours, nccl_m2n's) bytes of one update over all ranks, in elements.
-    nccl_m2n delivers a fused parameter, and what has no plain loader, whole to
-    every rank; here a rank gets what it holds."""
-    h, ffn = config["hidden_size"], config["intermediate_size"]
-    d = h // config["num_attention_heads"]
-    q, kv = h, config["num_key_value_heads"] * d
-    heads = max(1, -(-config["num_key_value_heads"] // tp)) * d * tp
-    layers = config["num_hidden_layers"]
-    fused = (q + 2 * kv) * h + 2 * ffn * h
-    mine = (q + 2 * heads) * h + 2 * ffn * h
-    direct = q * h + h * ffn  # o_proj, down_proj: cut on both
-    norms = (2 * layers + 1) * h * tp
-    vocabulary = config["vocab_size"] * h
-    ours = layers * (mine + direct) + norms + vocabulary
-    theirs = layers * (fused * tp + direct) + norms + vocabulary * tp
-    return ours, theirs
-
-
-def record(case, ours, opponent, theirs, unit, goal, less=True):
-    ratio = None
-    if theirs and ours:
-        ratio = theirs / ours if less else ours / theirs
+def record(case, ours, opponent, theirs, unit, goal=None):
     return {"bench": "plugin", "case": case, "ours": ours,
-            "opponent": opponent, "theirs": theirs, "ratio": ratio,
+            "opponent": opponent, "theirs": theirs,
+            "ratio": theirs / ours if theirs and ours else None,
             "goal": goal, "unit": unit}
 
 
 def records(result):
-    case = result["case"]
-    gain = CASES[case][2]
-    own = {name: value for name, value in result["own"].items() if value}
-    if result["packed"] and case != "bf16":
-        own.pop("load_weights", None)  # it does not reach packed weights
-    best = min(own, key=own.get) if own else None
-    for way, times in result["ways"].items():
-        goal = LEAST_OF_MEMCPY if way == "mapped" and case != "fp32 packed" \
-            else None
-        yield record(f"{case}, {way}: transfer", times["transfer"], "memcpy",
-                     result["memcpy"], "s", goal)
-        yield record(f"{case}, {way}: refit", times["refit"],
-                     f"vllm {best}" if best else None, own.get(best), "s",
-                     gain if way != "mapped" else None)
-        yield record(f"{case}, {way}: after the commit (pack, reset)",
-                     times["after"], None, None, "s", None)
+    case, figures = result["case"], dict(result["figures"])
+    _, packed, gain = CASES[case]
+    own = dict(result["own"])
+    if packed:
+        own.pop("load_weights, one by one", None)  # does not reach them
+    best = min(own, key=own.get)
+    for way in WAYS:
+        mapped = way == "mapped"
+        memcpy = result["memcpy mapped" if mapped else "memcpy"]
+        yield record(f"{case}, {way}: transfer", figures[f"transfer/{way}"],
+                     "memcpy", memcpy, "s",
+                     LEAST_OF_MEMCPY if mapped and not packed else None)
+        yield record(f"{case}, {way}: refit", figures[f"refit/{way}"],
+                     f"vllm {best}",
+                     result["own mapped"] if mapped else own[best], "s",
+                     None if mapped else gain)
+        what = "packing again, reset" if packed else "reset"
+        yield record(f"{case}, {way}: {what}", figures[f"after/{way}"], None,
+                     None, "s")
+        yield record(
+            f"{case}, {way}: that share of the refit",
+            100 * figures[f"after/{way}"] / figures[f"refit/{way}"], None,
+            None, "%")
         yield record(f"{case}, {way}: memory over the server's own",
-                     result["scratch"][way] / 1e6, None, None, "MB", None)
+                     result["scratch"][way] / 1e6, None, None, "MB")
+        yield record(f"{case}, {way}: the trainer's part (offer)",
+                     figures[f"offer/{way}"], "gathering whole tensors",
+                     figures["gather"], "s")
     for name, seconds in result["own"].items():
-        yield record(f"{case}: vllm {name}", seconds, None, None, "s", None)
+        yield record(f"{case}: vllm {name}", seconds, None, None, "s")
+    yield record(f"{case}: whole tensors into a file", figures["file"], None,
+                 None, "s")
+
+
+def counted(config):
+    named = json.loads(config.read_text())
+    for what, config, degrees in (
+            ("SmolLM2-135M", named, (1, 3)),
+            ("Llama 8B", count.LLAMA_8B, (1, 2, 4, 8)),
+            ("Qwen3 30B-A3B", count.QWEN3_30B_A3B, (1, 4, 8))):
+        for tp in degrees:
+            ours, theirs = count.crossed(config, tp)
+            yield record(f"{what}, TP {tp}: bytes of an update, bf16",
+                         2 * ours / 1e6, "nccl_m2n, by its rules",
+                         2 * theirs / 1e6, "MB")
+
+
+def shown(row):
+    text = f"{row['case']}: {row['ours']:.4g} {row['unit']}"
+    if row["ratio"]:
+        text += (f", {row['opponent']} {row['theirs']:.4g} {row['unit']}, "
+                 f"ratio {row['ratio']:.2f}")
+    if row["goal"] and row["ratio"]:
+        met = "met" if row["ratio"] >= row["goal"] else "MISSED"
+        text += f", goal {row['goal']} {met}"
+    return text
+
+
+def in_process(case, args, models):
+    environment = {
+        **os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1",
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "DYNATRAIN_VLLM": json.dumps({"pack": CASES[case][1]})}
+    done = subprocess.run(
+        [sys.executable, __file__, str(args.model), "--inside", case,
+         "--rounds", str(args.rounds), "--weights", str(models)],
+        env=environment, capture_output=True, text=True)
+    for line in done.stdout.splitlines():
+        if line.startswith("RESULT "):
+            sys.stderr.write("".join(
+                f"{text}\n" for text in done.stderr.splitlines()
+                if text.startswith("vllm ")))
+            return json.loads(line[7:])
+    sys.exit(f"{case}: {done.stdout[-2000:]}{done.stderr[-4000:]}")
+
+
+@contextlib.contextmanager
+def weights(args):
+    """Folder of the sets A and B, on /dev/shm unless it is named."""
+    from servers import make_weights
+    if args.weights and (args.weights / "B" / "model.safetensors").exists():
+        yield args.weights
+        return
+    folder = args.weights or pathlib.Path(tempfile.mkdtemp(
+        prefix="dynatrain-weights-", dir="/dev/shm"))
+    make_weights(args.model, folder)
+    yield folder
+    if not args.weights:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def main():
@@ -222,53 +382,25 @@ def main():
     parser.add_argument("model", type=pathlib.Path)
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", choices=list(CASES))
+    parser.add_argument("--only", choices=[*CASES, "counts"])
+    parser.add_argument("--weights", type=pathlib.Path)
     parser.add_argument("--inside", choices=list(CASES))
     args = parser.parse_args()
     if args.inside:
-        one_case(args.inside, args.model, args.rounds)
+        models = {name: args.weights / name for name in "AB"}
+        one_case(args.inside, models, args.rounds)
         return
-    found = []
-    config = json.loads((args.model / "config.json").read_text())
-    for tp in (1, 3):
-        ours, theirs = bytes_crossed(config, tp)
-        found.append(record(f"TP {tp}: bytes of an update, bf16",
-                            2 * ours / 1e6, "nccl_m2n, counted",
-                            2 * theirs / 1e6, "MB", None))
-    for case in [args.only] if args.only else CASES:
-        environment = {
-            **os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-            "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1",
-            "VLLM_LOGGING_LEVEL": "ERROR",
-            "DYNATRAIN_VLLM": json.dumps({"pack": CASES[case][1]})}
-        done = subprocess.run(
-            [sys.executable, __file__, str(args.model), "--inside", case,
-             "--rounds", str(args.rounds)], env=environment,
-            capture_output=True, text=True)
-        lines = [line for line in done.stdout.splitlines()
-                 if line.startswith("RESULT ")]
-        if not lines:
-            sys.exit(f"{case}: {done.stdout[-2000:]}{done.stderr[-4000:]}")
-        found += records(json.loads(lines[-1][7:]))
+    found = list(counted(args.model / "config.json"))
+    if args.only != "counts":
+        with weights(args) as folder:
+            for case in [args.only] if args.only else CASES:
+                found += records(in_process(case, args, folder))
     for row in found:
         print(shown(row))
     if args.json:
         with open(args.json, "a", encoding="utf-8") as file:
             for row in found:
                 file.write(json.dumps(row) + "\n")
-
-
-def shown(row):
-    if row["ours"] is None:
-        return f"{row['case']}: not measured"
-    text = f"{row['case']}: {row['ours']:.4g} {row['unit']}"
-    if row["theirs"] and row["ratio"]:
-        text += (f", {row['opponent']} {row['theirs']:.4g} {row['unit']}, "
-                 f"ratio {row['ratio']:.2f}")
-    if row["goal"] and row["ratio"]:
-        met = "met" if row["ratio"] >= row["goal"] else "MISSED"
-        text += f", goal {row['goal']} {met}"
-    return text
 
 
 if __name__ == "__main__":
