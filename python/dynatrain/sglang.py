@@ -1,39 +1,71 @@
-"""SGLang's workers as receivers, by its hook for loaders of one's own:
+"""SGLang's workers as receivers: its plugin group `sglang.srt.plugins` loads
+register(), and updates that name the format `dynatrain.sglang.load`
+(update_weights_from_tensor, dynatrain.sglang_http) come here on every
+tensor-parallel worker.  No tensor travels in them: one is called
+"dynatrain.version" and holds the version to receive, one "dynatrain.init:{…}"
+carries options (those of dynatrain.Session, and `rules`) and joins the job.
+Else options come from the JSON of DYNATRAIN_SGLANG.
 
-    python -m sglang.launch_server … --custom-weight-loader dynatrain.sglang.load
-
-and an update of the tensor "dynatrain.version" with that load_format
-(update_weights_from_tensor), which every tensor-parallel worker gets.  Options
-come from the JSON of DYNATRAIN_SGLANG.  Verified against a recorded double: the
-package does not install on a machine without a GPU.
+A version of SGLang without that group takes the same by
+`--custom-weight-loader dynatrain.sglang.load`; a failure then ends the server, as
+one of any loader does there.
 """
 
 import json
+import logging
 import os
 from typing import Any, Dict, Iterable, List, Tuple
 
 from dynatrain import errors
 from dynatrain.rules import load as load_rules
 from dynatrain.session import Row, Session
+from dynatrain.vllm import FAMILIES, PLAIN
 
+log = logging.getLogger("dynatrain")
+
+FORMAT = "dynatrain.sglang.load"
 VERSION = "dynatrain.version"
-PLAIN = {"UnquantizedLinearMethod", "UnquantizedEmbeddingMethod",
-         "UnquantizedFusedMoEMethod", "NoneType"}
+INIT = "dynatrain.init:"
+UPDATER = ("sglang.srt.model_executor.model_runner_components.weight_updater."
+           "WeightUpdater.update_weights_from_tensor")
 _servers: Dict[int, "Server"] = {}
+
+
+def register() -> None:
+    """The entry point: called in every process of the server."""
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+    HookRegistry.register(UPDATER, _around, HookType.AROUND)
+
+
+def _around(original: Any, updater: Any, named_tensors: Any,
+            load_format: Any = None) -> Tuple[bool, str]:
+    """An update of ours is answered with what came of it: one that raised
+    would end the server, which still has what it served."""
+    if load_format != FORMAT:
+        return original(updater, named_tensors,  # type: ignore[no-any-return]
+                        load_format=load_format)
+    try:
+        load(updater.get_model(), named_tensors)
+    except Exception as problem:
+        log.error("dynatrain: %s", problem)
+        return False, f"dynatrain: {problem}"
+    return True, "Success"
 
 
 class Server:
     """One worker's model."""
 
-    def __init__(self, model: Any) -> None:
-        options = json.loads(os.environ.get("DYNATRAIN_SGLANG", "{}"))
+    def __init__(self, model: Any, **given: Any) -> None:
+        text = os.environ.get("DYNATRAIN_SGLANG", "")
+        options = {**(json.loads(text) if text else {}), **given}
         found = [name for name, module in model.named_modules()
                  if type(getattr(module, "quant_method", None)).__name__
                  not in PLAIN]
         if found:
             raise errors.UnsupportedError(
                 "layers that are not plain weights: " + ", ".join(found[:10]))
-        rules = load_rules(options.pop("rules", "vllm/llama"))
+        rules = load_rules(options.pop("rules", None) or FAMILIES.get(
+            getattr(model.config, "model_type", ""), "vllm/llama"))
         self.session = Session("receiver", **{**self._place(model), **options})
         try:
             self.session.publish(self._rows(model), rules)
@@ -66,14 +98,24 @@ class Server:
         return rows
 
 
+def _join(model: Any, **options: Any) -> Server:
+    old = _servers.pop(id(model), None)
+    if old is not None:
+        old.session.close()
+    server = _servers[id(model)] = Server(model, **options)
+    return server
+
+
 def load(model: Any, named_tensors: Iterable[Tuple[str, Any]]) -> None:
-    """SGLang's hook: receive the version that the tensor names."""
-    versions = dict(named_tensors)
-    if set(versions) != {VERSION}:
+    """Do what an update asks for: join, receive, or both."""
+    asked = dict(named_tensors)
+    inits = [name for name in asked if name.startswith(INIT)]
+    if not asked or set(asked) - {VERSION} != set(inits):
         raise errors.InvalidError(
-            f"an update for this loader has the one tensor {VERSION!r}, not "
-            f"{sorted(versions)[:5]}")
-    server = _servers.get(id(model))
-    if server is None:
-        server = _servers[id(model)] = Server(model)
-    server.session.receive(int(versions[VERSION]))
+            f"an update for this loader has {VERSION!r} or {INIT + '{…}'!r}, "
+            f"not {sorted(asked)[:5]}")
+    for name in inits:
+        _join(model, **json.loads(name[len(INIT):]))
+    if VERSION in asked:
+        server = _servers.get(id(model)) or _join(model)
+        server.session.receive(int(asked[VERSION]))

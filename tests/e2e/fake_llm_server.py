@@ -8,13 +8,18 @@ one token longer than the one before; a log-probability is -id / 1000.  Faults:
   dies         the second one gets no answer, and the server is gone
   text-only    answers hold text and no ids
   refuses      a version is not taken
-Weights: /start_weight_update, /update_weights, /finish_weight_update and
-/reset_prefix_cache must come in this order while paused.
+Weights of vLLM: /start_weight_update, /update_weights, /finish_weight_update and
+/reset_prefix_cache must come in this order while paused.  Those of SGLang go
+through the double of its routes to two workers, where the hook of
+python/dynatrain/sglang.py reads them for a session that only keeps the version.
 """
 import http.server
 import json
 import os
+import pathlib
 import sys
+import threading
+import types
 
 KIND = sys.argv[1]
 FAULT = sys.argv[2] if len(sys.argv) > 2 else ""
@@ -56,6 +61,82 @@ def sglang(body):
     return answers if len(answers) > 1 else answers[0]
 
 
+# ---- SGLang's workers --------------------------------------------------------
+
+HELD = {}  # rank: (options of its session, version)
+PLACE = threading.local()
+
+
+class Session:
+    """Of a worker: what it was told."""
+
+    def __init__(self, role, **options):
+        assert role == "receiver" and options["job"] == "job", options
+        assert options["address"] == "unix:/nowhere", options
+        assert options["size"] == 2 and options["replica"] in (0, 1), options
+        self.rank, self.options = options["rank"], options
+
+    def publish(self, rows, rules=None):
+        assert [row.name for row in rows] == ["model.norm.weight"]
+
+    def receive(self, version):
+        if FAULT == "refuses":
+            raise RuntimeError("version refused")
+        HELD[self.rank] = version
+
+    def close(self):
+        pass
+
+
+class Model:
+    """As much of a worker's model as the hook looks at."""
+
+    class config:
+        model_type, hidden_size, num_attention_heads = "llama", 8, 4
+
+        @staticmethod
+        def to_dict():
+            return {"hidden_size": 8}
+
+    @staticmethod
+    def named_modules():
+        return []
+
+    @staticmethod
+    def named_parameters(remove_duplicate=True):
+        weight = types.SimpleNamespace(data_ptr=lambda: 64, data=None)
+        return [("model.norm.weight", weight)]
+
+
+def sglang_double():
+    root = pathlib.Path(__file__).resolve().parents[2]
+    sys.path[:0] = [str(root / "python"), str(root / "tests/python")]
+    import dynatrain.sglang as hook
+    import sglang_double as double
+    states = types.SimpleNamespace(
+        get_tp_group=lambda: types.SimpleNamespace(rank_in_group=PLACE.rank,
+                                                   world_size=2),
+        get_pp_group=lambda: types.SimpleNamespace(rank_in_group=0,
+                                                   world_size=1))
+    for name in ("sglang", "sglang.srt"):
+        sys.modules[name] = types.ModuleType(name)
+    sys.modules["sglang.srt.distributed"] = types.SimpleNamespace(
+        parallel_state=states)
+    hook.Session, hook.load_rules = Session, lambda name: name
+    models = [Model(), Model()]
+
+    def update(rank, rows, load_format):
+        PLACE.rank = rank
+        assert load_format == double.FORMAT, load_format
+        updater = types.SimpleNamespace(get_model=lambda: models[rank])
+        return hook._around(None, updater, rows, load_format=load_format)
+
+    return double.Double(2, update)
+
+
+SGLANG = sglang_double() if KIND == "sglang" else None
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -93,17 +174,28 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(size) or b"{}")
         if path in ("/v1/completions", "/generate"):
             return self.samples(body)
-        if path in ("/pause", "/pause_generation"):
-            STATE["paused"] = True
-            return self.answer(200, {})
-        if path in ("/resume", "/continue_generation"):
-            STATE["paused"] = False
+        if KIND == "sglang":
+            return self.sglang(*SGLANG.post(path, body))
+        if path in ("/pause", "/resume"):
+            STATE["paused"] = path == "/pause"
             return self.answer(200, {})
         if path in ORDER:
             return self.weights(path, body)
-        known = ("/init_weight_transfer_engine", "/dynatrain_init",
-                 "/dynatrain_update", "/flush_cache")
+        known = ("/init_weight_transfer_engine",)
         return self.answer(200 if path in known else 404, {})
+
+    def do_GET(self):
+        if KIND != "sglang":
+            return self.answer(404, {})
+        if self.path == "/versions_of_workers":  # for the test alone
+            return self.answer(200, HELD)
+        return self.sglang(*SGLANG.get(self.path))
+
+    def sglang(self, status, body):
+        if status == 0:
+            sys.stderr.write(SGLANG.dead + "\n")
+            os._exit(1)
+        return self.answer(status, body)
 
 
 server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -77,10 +77,11 @@ static enum dyt_status open_engine(struct engine *e, const char *kind,
     return e->ops->open(&open, &e->self);
 }
 
-static enum dyt_status update(struct engine *e, uint64_t version)
+static enum dyt_status update_while(struct engine *e, uint64_t version,
+                                    uint32_t in_flight)
 {
     struct dyt_switch_report report = {.struct_size = sizeof(report)};
-    enum dyt_status st = e->ops->pause(e->self, 0);
+    enum dyt_status st = e->ops->pause(e->self, in_flight);
 
     st = st != DYT_OK ? st
                       : e->ops->update(e->self, version, 5 * SECONDS, &report);
@@ -89,6 +90,11 @@ static enum dyt_status update(struct engine *e, uint64_t version)
         st = e->ops->resume(e->self);
     }
     return st;
+}
+
+static enum dyt_status update(struct engine *e, uint64_t version)
+{
+    return update_while(e, version, 0);
 }
 
 #define PROMPTS 5u
@@ -168,7 +174,8 @@ static void generate_of_kind(const char *kind)
     e.ops->close(e.self);
     assert_status(DYT_OK, open_engine(&e, kind, server, 2, NULL, NULL));
     for (uint64_t version = 1; version < 4; version++) {
-        assert_status(DYT_OK, update(&e, version));
+        /* requests wait, are aborted, go on */
+        assert_status(DYT_OK, update_while(&e, version, (uint32_t)version - 1));
         assert_status(DYT_OK, submit(&e, 1.0f));
         assert_status(DYT_OK, collect_all(&e, version));
     }
@@ -260,23 +267,31 @@ static void log_probabilities_of_another_temperature_are_refused(void **state)
     stop(&server);
 }
 
-static void a_replica_that_refuses_a_version_is_left_out(void **state)
+static void refuses_of_kind(const char *kind)
 {
-    struct server server[2] = {start("vllm", "refuses"), start("vllm", "")};
+    struct server server[2] = {start(kind, "refuses"), start(kind, "")};
     struct engine e;
 
-    (void)state;
-    assert_status(DYT_OK, open_engine(&e, "vllm", server, 2, NULL, NULL));
+    assert_status(DYT_OK, open_engine(&e, kind, server, 2, NULL, NULL));
     assert_status(DYT_OK, update(&e, 1));
     assert_status(DYT_OK, submit(&e, 1.0f));
     assert_status(DYT_OK, collect_all(&e, 1));
     e.ops->close(e.self);
-    assert_status(DYT_OK, open_engine(&e, "vllm", server, 1, NULL, NULL));
-    assert_status(DYT_ERR_PEER, update(&e, 2));
-    assert_non_null(strstr(dyt_error_text(), "version refused"));
+    assert_status(DYT_OK, open_engine(&e, kind, server, 1, NULL, NULL));
+    for (uint64_t version = 2; version < 4; version++) { /* it lives on */
+        assert_status(DYT_ERR_PEER, update(&e, version));
+        assert_non_null(strstr(dyt_error_text(), "version refused"));
+    }
     e.ops->close(e.self);
     stop(&server[0]);
     stop(&server[1]);
+}
+
+static void a_replica_that_refuses_a_version_is_left_out(void **state)
+{
+    (void)state;
+    refuses_of_kind("vllm");
+    refuses_of_kind("sglang");
 }
 
 static void wrong_options_are_named(void **state)

@@ -97,7 +97,7 @@ bool client_post(struct client *c, const char *url, const char *json,
         return false;
     }
     f->tag = tag;
-    f->sent = strdup(json);
+    f->sent = strdup(json == NULL ? "" : json);
     f->easy = curl_easy_init();
     f->headers = curl_slist_append(NULL, "Content-Type: application/json");
     if (f->sent == NULL || f->easy == NULL || f->headers == NULL) {
@@ -105,7 +105,9 @@ bool client_post(struct client *c, const char *url, const char *json,
         return false;
     }
     curl_easy_setopt(f->easy, CURLOPT_URL, url);
-    curl_easy_setopt(f->easy, CURLOPT_POSTFIELDS, f->sent);
+    if (json != NULL) {
+        curl_easy_setopt(f->easy, CURLOPT_POSTFIELDS, f->sent);
+    }
     curl_easy_setopt(f->easy, CURLOPT_HTTPHEADER, f->headers);
     curl_easy_setopt(f->easy, CURLOPT_WRITEFUNCTION, take);
     curl_easy_setopt(f->easy, CURLOPT_WRITEDATA, f);

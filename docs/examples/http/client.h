@@ -20,7 +20,8 @@ struct reply {
 bool client_open(struct client **out_client);
 void client_close(struct client *client); /* drops what is under way */
 
-/* Post JSON; the text is copied.  false: out of memory. */
+/* Post JSON, or get the URL where it is NULL; the text is copied.  false: out
+ * of memory. */
 bool client_post(struct client *client, const char *url, const char *json,
                  int64_t timeout_ns, void *tag);
 /* The next reply, waiting at most timeout_ns; false: none. */

@@ -17,6 +17,8 @@ struct server {
     bool serves;        /* has a whole version */
     bool dead;          /* left out until the next update succeeds */
     uint32_t in_flight; /* requests */
+    uint32_t workers;   /* SGLang's, tensor parallel; 0: not asked yet */
+    bool sessionless;   /* SGLang: updates need no begin and end */
 };
 
 /* A prompt from submit() until its last sample is given out. */
@@ -44,6 +46,7 @@ struct engine {
     struct job *giving;
     struct dyt_engine_span span;
     bool paused;
+    uint32_t in_flight; /* what the last pause said of requests that run */
 };
 
 /* What the runtime lent; set once, by the entry. */
