@@ -366,6 +366,7 @@ bool dyti_session_receives(const struct dyt_session *s)
 
 enum dyt_status dyti_session_collect(struct dyt_session *s)
 {
+    bool any = false;
     enum dyt_status st = DYT_OK;
 
     for (size_t i = 0; i < s->link_count && st == DYT_OK; i++) {
@@ -377,6 +378,7 @@ enum dyt_status dyti_session_collect(struct dyt_session *s)
         }
         opened = k->open.member_count > 0;
         join_hand(k);
+        any = true;
         if (!opened && k->rank >= k->source_count) {
             s->last = k->link;
         }
@@ -384,6 +386,9 @@ enum dyt_status dyti_session_collect(struct dyt_session *s)
         if (opened && k->report.status != DYT_OK) {
             link_fini(s, k);
         }
+    }
+    if (any) { /* a call may have waited for it */
+        dyti_session_wake(s);
     }
     return st;
 }

@@ -283,14 +283,12 @@ static enum dyt_status serve(struct dyt_session *s)
         st = st != DYT_OK ? st
                           : dyti_hub_client_wait(s->client, s->wake_fd, left,
                                                  &frame, &woken);
-        if (st == DYT_PENDING) {
-            st = DYT_OK;
-            continue;
-        }
-        st = st != DYT_OK ? st : dyti_session_collect(s);
+        st = st == DYT_PENDING ? DYT_OK : st;
         if (st == DYT_OK && woken) {
             st = start_posted(s);
         }
+        /* behind that, which takes back what wakes this thread */
+        st = st != DYT_OK ? st : dyti_session_collect(s);
         if (st == DYT_OK && frame.buffer.bytes != NULL) {
             st = on_frame(s, &frame);
         }

@@ -215,6 +215,11 @@ static enum dyt_status make_group(struct dyti_fleet *fleet,
     for (uint32_t r = 0; r < p->size; r++) {
         member[r] = NONE;
     }
+    for (uint32_t l = 0; l < fleet->link_count; l++) {
+        if (fleet->link[l].source == at) { /* it read the one before */
+            fleet->link[l].reads = false;
+        }
+    }
     g = &fleet->group[at];
     free(g->member);
     *g = (struct dyti_fleet_group){.used = true,

@@ -6,10 +6,13 @@
  * Terms
  *   group   the trainer, or one replica of a pool: members by rank
  *   link    a source group and a replica, opened once, run once for a version
- *   busy    in an opening or running link: a group is in at most one of them,
- *           so members never wait for each other in a circle
+ *   busy    taking a version, in an opening or running link.  A group takes
+ *           from one, or is read by any number, never both: so members never
+ *           wait for each other in a circle
  *   late    a replica that was ready only after the offer was made: it takes
  *           the version from a sibling on its host if one has it
+ *   apart   not all of the source is on the replica's host: of the replicas
+ *           there, one takes the version from the trainer, the others from it
  *   line    the versions of one trainer; a new trainer begins a new one
  *
  *            ready         begin            commit
@@ -104,7 +107,8 @@ struct dyti_fleet_group {
     bool alone;        /* a sibling could not be read: ask the trainer */
     uint64_t ready_at; /* offers made when it became ready */
     bool wanted;       /* the offer waits for it */
-    uint32_t busy;     /* link */
+    uint32_t busy;     /* link that it takes from */
+    uint32_t readers;  /* links that take from it */
     uint64_t bytes;    /* moved into it so far */
     enum dyt_status why_status;
     char why[DYTI_FLEET_TEXT_BYTES]; /* its last error */
@@ -126,6 +130,8 @@ struct dyti_fleet_link {
     bool *answered;   /* [member_count]; owned */
     uint32_t awaited;
     bool snapshot; /* reads the source's snapshot */
+    bool apart;    /* its members are on several hosts */
+    bool reads;    /* counted in the source's readers */
     bool aborted, committed, broken;
     bool receiver_failed; /* not only a source */
     bool retry;           /* a sibling failed: take it from somebody else */
@@ -141,7 +147,8 @@ struct dyti_fleet_offer {
     bool open;      /* receivers may take it from the trainer */
     bool taking;    /* ranks copy it to their snapshots */
     bool snapshot;  /* asked for: the rows are free once it was taken */
-    bool met;       /* the policy is met, the ticket was told */
+    bool met;       /* the policy is met: no new reader */
+    bool telling;   /* the ticket hears so when nobody reads any more */
     bool cancelled; /* ends when nobody reads it any more: with this */
     enum dyt_status end_status;
     char end_text[DYTI_FLEET_TEXT_BYTES];

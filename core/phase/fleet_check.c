@@ -27,8 +27,7 @@ static const char *check_link(const struct dyti_fleet *fleet, uint32_t at)
     if (open != k->awaited || open == 0) {
         return "a link that awaits nobody goes on";
     }
-    if (k->source == 0 && fleet->group[0].busy == at &&
-        !fleet->offer.snapshot) {
+    if (k->source == 0 && k->reads && !fleet->offer.snapshot) {
         for (uint32_t i = 0; i < k->source_count; i++) {
             if (k->member[i] != NONE && !fleet->member[k->member[i]].pinned) {
                 return "memory that a link reads is said to be free";
@@ -42,6 +41,7 @@ static const char *check_group(const struct dyti_fleet *fleet, uint32_t at)
 {
     const struct dyti_fleet_group *g = &fleet->group[at];
     bool whole = true;
+    uint32_t readers = 0;
 
     for (uint32_t r = 0; g->used && r < g->size; r++) {
         const struct dyti_fleet_member *m =
@@ -69,9 +69,19 @@ static const char *check_group(const struct dyti_fleet *fleet, uint32_t at)
         return "a replica receives from nobody";
     }
     if (g->busy != NONE && (!is_active(&fleet->link[g->busy]) ||
-                            (fleet->link[g->busy].source != at &&
-                             fleet->link[g->busy].receiver != at))) {
+                            fleet->link[g->busy].receiver != at)) {
         return "a group is busy with nothing";
+    }
+    if (g->busy != NONE && g->readers > 0) {
+        return "a group is read while it takes a version";
+    }
+    for (uint32_t l = 0; l < fleet->link_count; l++) {
+        const struct dyti_fleet_link *k = &fleet->link[l];
+
+        readers += is_active(k) && k->source == at && k->reads;
+    }
+    if (readers != g->readers) {
+        return "a group has other readers than its links say";
     }
     if (g->state == DYTI_GROUP_SERVING && g->role == DYTI_FLEET_RECEIVER &&
         g->current && g->version > fleet->last_version) {

@@ -1,6 +1,6 @@
 /* What the files of the fleet share: fleet.c (who is there),
  * fleet_publish.c (what they hold), fleet_offer.c (offers and the policy),
- * fleet_link.c (links and receives). */
+ * fleet_receive.c (who takes what from whom), fleet_link.c (links). */
 #ifndef DYTI_PHASE_FLEET_INTERNAL_H
 #define DYTI_PHASE_FLEET_INTERNAL_H
 
@@ -36,7 +36,7 @@ void dyti_fleet_answer(struct dyti_fleet *fleet,
 
 static inline bool dyti_group_is_idle(const struct dyti_fleet_group *g)
 {
-    return g->busy == NONE;
+    return g->busy == NONE && g->readers == 0;
 }
 /* Its memory is whole and known: it may be in a link. */
 static inline bool dyti_group_is_up(const struct dyti_fleet_group *g)
@@ -86,19 +86,29 @@ void dyti_fleet_offer_lost(struct dyti_fleet *fleet, enum dyt_status status,
 /* Make what is proposed, and end what is met or cancelled. */
 void dyti_fleet_pump_offer(struct dyti_fleet *fleet);
 
-/* fleet_link.c */
+/* fleet_receive.c */
 enum dyt_status dyti_fleet_take_receive(struct dyti_fleet *fleet,
                                         const struct dyti_fleet_event *event);
 void dyti_fleet_take_withdraw(struct dyti_fleet *fleet,
                               const struct dyti_fleet_event *event);
+/* Answers all receives of a group. */
+void dyti_fleet_received(struct dyti_fleet *fleet, uint32_t group,
+                         enum dyt_status status, const char *text);
+/* Start what may start. */
+void dyti_fleet_pump_links(struct dyti_fleet *fleet, int64_t now_ns);
+
+/* fleet_link.c */
+/* Is a member of the source on another host than the receiver? */
+bool dyti_fleet_is_apart(const struct dyti_fleet *fleet, uint32_t source,
+                         uint32_t receiver);
+/* The receiver takes `version` from the source. */
+void dyti_fleet_begin(struct dyti_fleet *fleet, uint32_t group, uint32_t source,
+                      uint64_t version, int64_t now_ns);
 void dyti_fleet_take_ready(struct dyti_fleet *fleet,
                            const struct dyti_fleet_event *event,
                            int64_t now_ns);
 void dyti_fleet_take_ran(struct dyti_fleet *fleet,
                          const struct dyti_fleet_event *event);
-/* Answers all receives of a group. */
-void dyti_fleet_received(struct dyti_fleet *fleet, uint32_t group,
-                         enum dyt_status status, const char *text);
 /* A member is gone: out of its links. */
 void dyti_fleet_links_lose(struct dyti_fleet *fleet, uint32_t member,
                            enum dyt_status status, const char *text);
@@ -106,7 +116,5 @@ void dyti_fleet_abort(struct dyti_fleet *fleet, uint32_t link, uint32_t rank,
                       enum dyt_status status, const char *text);
 /* Idle links of a group are closed: its membership changed. */
 void dyti_fleet_close_links(struct dyti_fleet *fleet, uint32_t group);
-/* Start what may start. */
-void dyti_fleet_pump_links(struct dyti_fleet *fleet, int64_t now_ns);
 
 #endif /* DYTI_PHASE_FLEET_INTERNAL_H */

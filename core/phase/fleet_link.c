@@ -1,4 +1,4 @@
-/* Receives: who takes a version from whom, and the links for it. */
+/* Links: made, begun, answered, over. */
 #include "base/array.h"
 #include "phase/fleet_internal.h"
 
@@ -120,8 +120,23 @@ static void run(struct dyti_fleet *fleet, uint32_t link, int64_t now_ns)
     start(fleet, link, DYTI_LINK_RUNNING, now_ns);
 }
 
+bool dyti_fleet_is_apart(const struct dyti_fleet *fleet, uint32_t source,
+                         uint32_t receiver)
+{
+    const struct dyti_fleet_group *s = &fleet->group[source];
+
+    for (uint32_t r = 0; r < s->size; r++) {
+        if (s->member[r] != NONE && fleet->member[s->member[r]].place.host !=
+                                        fleet->group[receiver].host) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Rows that no other process can map are read from a snapshot, but for STAGED,
- * where the sources write; and so are those that may be written meanwhile. */
+ * where the sources write, and between hosts, where they send; and so are those
+ * that may be written meanwhile. */
 static bool needs_snapshot(const struct dyti_fleet *fleet, uint32_t source,
                            uint32_t receiver)
 {
@@ -130,6 +145,7 @@ static bool needs_snapshot(const struct dyti_fleet *fleet, uint32_t source,
 
     return (source == 0 && fleet->offer.snapshot) ||
            (!s->shared && !r->shared &&
+            !dyti_fleet_is_apart(fleet, source, receiver) &&
             fleet->member[r->member[0]].place.commit != DYT_COMMIT_STAGED);
 }
 
@@ -155,12 +171,13 @@ static uint32_t make_link(struct dyti_fleet *fleet, uint32_t source,
     const struct dyti_fleet_group *s = &fleet->group[source];
     const struct dyti_fleet_group *r = &fleet->group[receiver];
     uint32_t count = s->size + r->size, at = 0;
-    struct dyti_fleet_link k = {.source = source,
-                                .receiver = receiver,
-                                .source_count = s->size,
-                                .member_count = count,
-                                .snapshot =
-                                    needs_snapshot(fleet, source, receiver)};
+    struct dyti_fleet_link k = {
+        .source = source,
+        .receiver = receiver,
+        .source_count = s->size,
+        .member_count = count,
+        .apart = dyti_fleet_is_apart(fleet, source, receiver),
+        .snapshot = needs_snapshot(fleet, source, receiver)};
 
     while (at < fleet->link_count && fleet->link[at].state != DYTI_LINK_FREE) {
         at++;
@@ -180,182 +197,8 @@ static uint32_t make_link(struct dyti_fleet *fleet, uint32_t source,
     return at;
 }
 
-/* ---- receives ------------------------------------------------------------ */
-
-enum dyt_status dyti_fleet_take_receive(struct dyti_fleet *fleet,
-                                        const struct dyti_fleet_event *e)
-{
-    struct dyti_fleet_member *m = &fleet->member[e->member];
-    const struct dyti_fleet_group *g = &fleet->group[m->group];
-
-    if (g->role != DYTI_FLEET_RECEIVER || m->state < DYTI_MEMBER_FITTED) {
-        return DYTI_FAIL(DYT_ERR_STATE, "a receive before publish was done");
-    }
-    if (m->receiving) {
-        return DYTI_FAIL(DYT_ERR_STATE, "a receive is running");
-    }
-    if (m->released || m->releasing) {
-        return DYTI_FAIL(DYT_ERR_STATE,
-                         "the weights are released: restore them first");
-    }
-    if (g->state == DYTI_GROUP_DEAD) {
-        return DYTI_FAIL(DYT_ERR_PEER, "%s", g->why);
-    }
-    m->receiving = true;
-    m->want = e->version;
-    return DYT_OK;
-}
-
-void dyti_fleet_received(struct dyti_fleet *fleet, uint32_t group,
-                         enum dyt_status status, const char *text)
-{
-    struct dyti_fleet_group *g = &fleet->group[group];
-
-    if (status != DYT_OK) {
-        dyti_fleet_blame(g, status, text);
-    }
-    for (uint32_t r = 0; r < g->size; r++) {
-        struct dyti_fleet_member *m =
-            g->member[r] != NONE ? &fleet->member[g->member[r]] : NULL;
-
-        if (m != NULL && m->receiving) {
-            m->receiving = false;
-            dyti_fleet_answer(fleet, DYTI_ACT_RECEIVED, g->member[r],
-                              g->version, status, text);
-        }
-    }
-}
-
-void dyti_fleet_take_withdraw(struct dyti_fleet *fleet,
-                              const struct dyti_fleet_event *e)
-{
-    const struct dyti_fleet_member *m = &fleet->member[e->member];
-    enum dyt_status st = e->status != DYT_OK ? e->status : DYT_ERR_CANCELLED;
-    uint32_t group = m->group;
-    const struct dyti_fleet_group *g = &fleet->group[group];
-    char who[256], text[DYTI_FLEET_TEXT_BYTES + 320];
-
-    if (!m->receiving || g->role != DYTI_FLEET_RECEIVER) {
-        return; /* it was answered meanwhile */
-    }
-    dyti_fleet_member_text(fleet, e->member, who, sizeof(who));
-    snprintf(text, sizeof(text), "%s %s%s%s", who,
-             st == DYT_ERR_TIMEOUT ? "waited until its deadline"
-                                   : "gave up its receive",
-             g->why_status == DYT_PENDING ? ": " : "",
-             g->why_status == DYT_PENDING ? g->why : "");
-    if (g->busy == NONE || fleet->link[g->busy].receiver != group) {
-        dyti_fleet_received(fleet, group, st, text);
-        return;
-    }
-    dyti_fleet_abort(fleet, g->busy,
-                     fleet->link[g->busy].source_count + m->place.rank, st,
-                     text);
-}
-
-/* The oldest version that another living replica serves. */
-static uint64_t slowest(const struct dyti_fleet *fleet, uint32_t but)
-{
-    uint64_t least = UINT64_MAX;
-
-    for (uint32_t i = 1; i < fleet->group_count; i++) {
-        const struct dyti_fleet_group *g = &fleet->group[i];
-
-        if (i != but && dyti_group_holds(g) && g->version < least) {
-            least = g->version;
-        }
-    }
-    return least;
-}
-
-/* Every member asks, and which version at least. */
-static bool all_want(const struct dyti_fleet *fleet,
-                     const struct dyti_fleet_group *g, uint64_t *out_want)
-{
-    *out_want = 0;
-    for (uint32_t r = 0; r < g->size; r++) {
-        const struct dyti_fleet_member *m =
-            g->member[r] != NONE ? &fleet->member[g->member[r]] : NULL;
-
-        if (m == NULL || !m->receiving) {
-            return false;
-        }
-        *out_want = m->want > *out_want ? m->want : *out_want;
-    }
-    return true;
-}
-
-/* A replica of the same pool and host with the newest version from `least` on;
- * NONE. */
-static uint32_t sibling(const struct dyti_fleet *fleet, uint32_t group,
-                        uint64_t least)
-{
-    const struct dyti_fleet_group *g = &fleet->group[group];
-    uint32_t best = NONE;
-
-    for (uint32_t i = 1; !g->alone && i < fleet->group_count; i++) {
-        const struct dyti_fleet_group *o = &fleet->group[i];
-
-        if (i != group && dyti_group_holds(o) && o->version >= least &&
-            o->host == g->host && strcmp(o->pool, g->pool) == 0 &&
-            (best == NONE || o->version > fleet->group[best].version)) {
-            best = i;
-        }
-    }
-    return best;
-}
-
-/* From whom to take at least `want`; NONE: nobody has it yet, or it is busy. */
-static uint32_t choose(const struct dyti_fleet *fleet, uint32_t group,
-                       uint64_t want, uint64_t *out_version)
-{
-    const struct dyti_fleet_group *g = &fleet->group[group];
-    const struct dyti_fleet_offer *o = &fleet->offer;
-    bool have = dyti_group_holds(g);
-    uint64_t least = have && g->version + 1 > want ? g->version + 1 : want;
-    bool offered = o->open && o->version >= least &&
-                   fleet->group[0].state == DYTI_GROUP_EMPTY;
-    bool late = g->ready_at >= o->serial;
-    uint32_t from = sibling(fleet, group, offered && late ? o->version : least);
-
-    if (from == NONE || (offered && !late)) {
-        from = offered ? 0 : from;
-    }
-    if (from == NONE || !dyti_group_is_idle(&fleet->group[from])) {
-        return NONE;
-    }
-    *out_version = from == 0 ? o->version : fleet->group[from].version;
-    return from;
-}
-
-/* Does it hold what it asks for, and is nothing newer there? */
-static bool is_served(const struct dyti_fleet *fleet, uint32_t group,
-                      uint64_t want)
-{
-    const struct dyti_fleet_group *g = &fleet->group[group];
-    const struct dyti_fleet_offer *o = &fleet->offer;
-
-    if (g->state != DYTI_GROUP_SERVING || !dyti_group_holds(g) ||
-        g->version < want) {
-        return false;
-    }
-    return want > 0 || (!((o->open || o->taking) && o->version > g->version) &&
-                        sibling(fleet, group, g->version + 1) == NONE);
-}
-
-static bool others_receive(const struct dyti_fleet *fleet)
-{
-    for (size_t i = 1; i < fleet->group_count; i++) {
-        if (fleet->group[i].used &&
-            fleet->group[i].state == DYTI_GROUP_RECEIVING) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static void begin(struct dyti_fleet *fleet, uint32_t group, uint32_t source,
-                  uint64_t version, int64_t now_ns)
+void dyti_fleet_begin(struct dyti_fleet *fleet, uint32_t group, uint32_t source,
+                      uint64_t version, int64_t now_ns)
 {
     struct dyti_fleet_group *g = &fleet->group[group];
     uint32_t link = find_link(fleet, source, group);
@@ -366,7 +209,9 @@ static void begin(struct dyti_fleet *fleet, uint32_t group, uint32_t source,
     }
     fleet->link[link].version = version;
     fleet->link[link].line = fleet->line;
-    g->busy = fleet->group[source].busy = link;
+    g->busy = link;
+    fleet->group[source].readers++;
+    fleet->link[link].reads = true;
     if (fleet->link[link].state == DYTI_LINK_READY) {
         run(fleet, link, now_ns);
     } else {
@@ -374,49 +219,6 @@ static void begin(struct dyti_fleet *fleet, uint32_t group, uint32_t source,
               fleet->link[link].snapshot ? DYTI_LINK_SNAPPING
                                          : DYTI_LINK_OPENING,
               now_ns);
-    }
-}
-
-static void try_receive(struct dyti_fleet *fleet, uint32_t group,
-                        int64_t now_ns)
-{
-    struct dyti_fleet_group *g = &fleet->group[group];
-    uint64_t want, version = 0, least;
-    uint32_t from;
-
-    if (!dyti_group_is_up(g) || !dyti_group_is_idle(g) ||
-        !all_want(fleet, g, &want)) {
-        return;
-    }
-    if (is_served(fleet, group, want)) {
-        dyti_fleet_received(fleet, group, DYT_OK, NULL);
-        return;
-    }
-    from = choose(fleet, group, want, &version);
-    if (from == NONE ||
-        (fleet->policy == DYT_POLICY_ROLLING && others_receive(fleet))) {
-        return;
-    }
-    least = slowest(fleet, group);
-    if (fleet->max_version_skew > 0 && least < version &&
-        version - least > fleet->max_version_skew) {
-        char text[160];
-
-        snprintf(text, sizeof(text),
-                 "version %llu would be more than max_version_skew %u above "
-                 "%llu, which another replica still serves",
-                 (unsigned long long)version, fleet->max_version_skew,
-                 (unsigned long long)least);
-        dyti_fleet_blame(g, DYT_PENDING, text);
-        return;
-    }
-    begin(fleet, group, from, version, now_ns);
-}
-
-void dyti_fleet_pump_links(struct dyti_fleet *fleet, int64_t now_ns)
-{
-    for (uint32_t i = 1; i < fleet->group_count; i++) {
-        try_receive(fleet, i, now_ns);
     }
 }
 
@@ -437,8 +239,9 @@ static void finish(struct dyti_fleet *fleet, uint32_t link)
     char text[DYTI_FLEET_TEXT_BYTES];
 
     memcpy(text, k->text, sizeof(text));
-    if (fleet->group[source].busy == link) {
-        fleet->group[source].busy = NONE;
+    if (k->reads) {
+        fleet->group[source].readers--;
+        k->reads = false;
     }
     k->state = DYTI_LINK_READY;
     if (!mine) {
@@ -534,6 +337,9 @@ static void note_failure(struct dyti_fleet *fleet,
     if (k->state != DYTI_LINK_RUNNING) { /* who opens waits for it */
         dyti_fleet_abort(fleet, e->link, at, e->status, text);
         k->aborted = false; /* nobody took it back: it failed */
+    } else if (k->apart) {  /* who shares no page with it hears it from here */
+        dyti_fleet_abort(fleet, e->link, at, e->status, text);
+        k->aborted = false;
     }
 }
 

@@ -145,7 +145,7 @@ static void end_later(struct dyti_fleet_offer *o, enum dyt_status status,
                       const char *text)
 {
     o->cancelled = true;
-    o->open = o->taking = false;
+    o->open = o->taking = o->telling = false;
     o->end_status = status;
     snprintf(o->end_text, sizeof(o->end_text), "%s", text != NULL ? text : "");
 }
@@ -196,13 +196,17 @@ void dyti_fleet_take_cancel(struct dyti_fleet *fleet,
         refuse_proposal(fleet, DYT_ERR_CANCELLED, text);
         return;
     }
-    if (e->version != o->version || (!o->open && !o->taking) || o->met) {
+    if (e->version != o->version || (o->met && !o->telling) ||
+        (!o->open && !o->taking && !o->telling)) {
         return;
     }
-    end_later(o, DYT_ERR_CANCELLED, "the offer was taken back");
-    if (fleet->group[0].busy != NONE) {
-        dyti_fleet_abort(fleet, fleet->group[0].busy, m->place.rank,
-                         DYT_ERR_CANCELLED, text);
+    if (!o->telling) {
+        end_later(o, DYT_ERR_CANCELLED, "the offer was taken back");
+    }
+    for (uint32_t l = 0; l < fleet->link_count; l++) {
+        if (fleet->link[l].source == 0 && fleet->link[l].reads) {
+            dyti_fleet_abort(fleet, l, m->place.rank, DYT_ERR_CANCELLED, text);
+        }
     }
 }
 
@@ -210,7 +214,8 @@ void dyti_fleet_offer_lost(struct dyti_fleet *fleet, enum dyt_status status,
                            const char *text)
 {
     struct dyti_fleet_offer *o = &fleet->offer;
-    bool told = o->met || (!o->open && !o->taking && !o->cancelled);
+    bool told = (o->met && !o->telling) ||
+                (!o->open && !o->taking && !o->telling && !o->cancelled);
 
     refuse_proposal(fleet, status, text);
     if (told) {
@@ -246,17 +251,23 @@ void dyti_fleet_pump_offer(struct dyti_fleet *fleet)
     struct dyti_fleet_group *g = &fleet->group[0];
     struct dyti_fleet_offer *o = &fleet->offer;
 
-    if (!g->used || !dyti_group_is_idle(g)) {
+    if (!g->used) {
+        return;
+    }
+    if (o->open && !o->met && is_met(fleet)) {
+        o->met = o->telling = true;
+        o->open = o->snapshot; /* a snapshot is there until the next offer */
+    }
+    if (o->telling && (o->snapshot || dyti_group_is_idle(g))) {
+        o->telling = false;
+        end_offer(fleet, DYT_OK, NULL);
+    }
+    if (!dyti_group_is_idle(g)) {
         return;
     }
     if (o->cancelled) {
         o->cancelled = false;
         end_offer(fleet, o->end_status, o->end_text);
-    }
-    if (o->open && !o->met && is_met(fleet)) {
-        o->met = true;
-        o->open = o->snapshot; /* a snapshot is there until the next offer */
-        end_offer(fleet, DYT_OK, NULL);
     }
     if (g->state == DYTI_GROUP_EMPTY && g->size > 0 &&
         offering(fleet) == g->size) {

@@ -95,6 +95,105 @@ static void rolling_is_one_after_the_other(void **state)
     end_world(w);
 }
 
+static uint32_t receiving(const struct world *w)
+{
+    uint32_t n = 0;
+
+    for (size_t g = 1; g < w->fleet.group_count; g++) {
+        n += w->fleet.group[g].state == DYTI_GROUP_RECEIVING;
+    }
+    return n;
+}
+
+static void all_replicas_take_it_at_once(void **state)
+{
+    struct world *w = published(3);
+
+    (void)state;
+    offer_both(w, 1);
+    for (uint32_t i = 2; i < 5; i++) {
+        assert_ok(receive(w, i, 1));
+        assert_int_equal(i - 1, receiving(w));
+        assert_int_equal(i - 1, w->fleet.group[0].readers);
+    }
+    for (uint32_t i = 0; i < w->due_count;) { /* the openings alone */
+        if (w->due[i].kind == DYTI_FLEET_READY) {
+            pay(w, i);
+            i = 0;
+        } else {
+            i++;
+        }
+    }
+    assert_int_equal(3, w->runs); /* and none has ended */
+    assert_int_equal(3, w->fleet.group[0].readers);
+    assert_true(w->pinned[0] && w->pinned[1]);
+    pay_all(w);
+    assert_int_equal(0, w->fleet.group[0].readers);
+    assert_false(w->pinned[0] || w->pinned[1]);
+    end_world(w);
+}
+
+/* The policy is met by one of two that read: nobody else may begin, and the
+ * rows are free when the other has ended too. */
+static void a_met_quorum_waits_for_its_readers_alone(void **state)
+{
+    struct world *w = published(3);
+
+    (void)state;
+    w->fleet.policy = DYT_POLICY_QUORUM;
+    w->fleet.quorum = 1;
+    offer_both(w, 1);
+    assert_ok(receive(w, 2, 1));
+    assert_ok(receive(w, 3, 1));
+    while (w->fleet.group[0].readers == 2) {
+        pay(w, 0);
+    }
+    assert_true(w->pinned[0]);
+    assert_ok(receive(w, 4, 1));
+    assert_int_equal(1, w->fleet.group[0].readers);
+    pay_all(w);
+    assert_false(w->pinned[0]);
+    assert_int_equal(DYT_OK, w->done[0]);
+    end_world(w);
+}
+
+/* Hosts 2 and 2, trainer on 1. */
+static void one_copy_enters_a_host(void **state)
+{
+    struct world *w = new_world();
+    struct dyti_fleet_place p = place(NONE, 0, 1);
+    uint32_t trainer, replica[3];
+
+    (void)state;
+    assert_ok(join_place(w, &p, &trainer));
+    for (uint32_t i = 0; i < 3; i++) {
+        p = place(i, 0, 1);
+        p.host = i < 2 ? 2 : 1;
+        assert_ok(join_place(w, &p, &replica[i]));
+        assert_ok(publish(w, replica[i]));
+    }
+    assert_ok(publish(w, trainer));
+    pay_all(w);
+    assert_ok(offer(w, trainer, 1, false));
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_ok(receive(w, replica[i], 1));
+    }
+    /* one of host 2, and that of the trainer's host */
+    assert_int_equal(2, w->fleet.group[0].readers);
+    assert_int_equal(2, receiving(w));
+    assert_true(w->fleet.link[0].apart && !w->fleet.link[1].apart);
+    while (w->runs < 3) {
+        pay(w, 0);
+    }
+    assert_int_equal(1, w->source); /* of the second of host 2: the first */
+    pay_all(w);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(1, w->held[replica[i]]);
+    }
+    assert_false(w->pinned[trainer]);
+    end_world(w);
+}
+
 static void a_quorum_frees_the_rows(void **state)
 {
     struct world *w = published(3);
@@ -365,6 +464,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_place_is_taken_once),
     cmocka_unit_test(a_late_replica_asks_its_sibling),
     cmocka_unit_test(rolling_is_one_after_the_other),
+    cmocka_unit_test(all_replicas_take_it_at_once),
+    cmocka_unit_test(a_met_quorum_waits_for_its_readers_alone),
+    cmocka_unit_test(one_copy_enters_a_host),
     cmocka_unit_test(a_quorum_frees_the_rows),
     cmocka_unit_test(skew_holds_the_fast_back),
     cmocka_unit_test(the_dead_are_dropped_and_fail_nobody),
