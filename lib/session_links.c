@@ -1,6 +1,7 @@
 /* What the manager asks of this member's memory: views and snapshots. */
 #include "lib/session_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -107,6 +108,8 @@ enum dyt_status dyti_session_on_catalogue(struct dyt_session *s,
     const struct dyti_memory_view *memory[2] = {&s->memory, &s->second};
     struct dyti_msg_catalogue m;
     struct dyti_model *catalogue = NULL;
+    char text[DYTI_SESSION_TEXT_BYTES];
+    enum dyt_status sent;
     enum dyt_status st =
         dyti_wire_catalogue_decode(f->buffer.bytes, f->buffer.size_bytes, &m);
 
@@ -126,8 +129,16 @@ enum dyt_status dyti_session_on_catalogue(struct dyt_session *s,
     }
     pthread_mutex_unlock(&s->lock);
     dyti_model_destroy(catalogue);
-    return send_memory(s, UINT32_MAX, st, memory,
+    if (st != DYT_OK) {
+        snprintf(text, sizeof(text), "%s", dyti_error_message());
+    }
+    sent = send_memory(s, UINT32_MAX, st, memory,
                        s->second.view.shard != NULL ? 2 : 1);
+    if (st != DYT_OK) {
+        /* the manager's answer has less room, and comes after this */
+        dyti_session_answer(s, DYTI_CALL_PUBLISH, st, 0, text);
+    }
+    return sent;
 }
 
 /* ---- snapshots ----------------------------------------------------------- */

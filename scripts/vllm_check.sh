@@ -1,43 +1,92 @@
 #!/usr/bin/env bash
-# The plugin inside vLLM's CPU build.  usage: vllm_check.sh [--install-only | --bench | options of check.py]
+# The plugin inside vLLM's CPU build.
+# usage: vllm_check.sh [--ci] [--install-only | --python | --bench OPTIONS | OPTIONS]
+#
+# OPTIONS are those of tests/vllm/check.py: --full for all of it.  With --ci the
+# environment is built within a time, room and memory are looked at first, and
+# what cannot be had is skipped by name; what does run must pass.
 #
 # Needs `make model`.  vLLM lies in the virtual environment that its benchmark
-# has; ours, vllm-check, sees that one and adds the wheel of this clone.
+# has; the one of this clone, in build/vllm-check, sees it and adds our wheel.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
-cache=$(dirname "$(dirname "$(scripts/model.sh --path)")")
-base=$cache/venv/bench-vllm
-venv=$cache/venv/vllm-check
 model=$(scripts/model.sh --path)
+cache=$(dirname "$(dirname "$model")")
+base=$cache/venv/bench-vllm
+venv=$root/build/vllm-check/venv
+install_seconds=1200 # of vLLM and what it wants: 5 GB to fetch
+check_seconds=2400   # of the short form, which takes 8 minutes on two cores
 
-# The environment cannot be built here (no network, no room): no failure.
+# It cannot be had here: no failure.
 skip() {
   echo "vllm-check: skipped: $1"
   exit 0
 }
 
-mkdir -p "$cache/venv"
-if [ ! -e "$base/complete" ]; then
+gigabytes() { # PATH: free where it would be
+  df --output=avail -BG "$1" | tail -1 | tr -dc 0-9
+}
+
+room() { # with --ci: would it fit?
+  local free
+  free=$(awk '/^MemAvailable:/ { print int($2 / 1048576) }' /proc/meminfo)
+  [ "$(uname -m)" = x86_64 ] || skip "vLLM's CPU build is taken for x86_64"
+  grep -q avx2 /proc/cpuinfo || skip "vLLM's CPU build wants AVX2"
+  [ "$free" -ge 10 ] || skip "$free GB of memory are free, it takes 10"
+  [ "$(gigabytes /tmp)" -ge 4 ] || skip "less than 4 GB are free in /tmp"
+  [ -e "$base/complete" ] || [ "$(gigabytes "$cache")" -ge 12 ] ||
+    skip "less than 12 GB are free for the environment"
+}
+
+install_vllm() {
+  [ ! -e "$base/complete" ] || return 0
   echo "vllm-check: installing vLLM's CPU build into $base (minutes)" >&2
   rm -rf "$base"
-  python3 -m venv "$base" || skip "no virtual environment can be made"
-  bench/opponents/vllm.sh "$base" || skip "vLLM's CPU build does not install"
+  if ! python3 -m venv "$base" ||
+      ! timeout -k 10 "$install_seconds" bench/opponents/vllm.sh "$base"; then
+    rm -rf "$base"
+    skip "vLLM's CPU build does not install within $install_seconds s"
+  fi
   touch "$base/complete"
-fi
-[ -x "$venv/bin/python" ] || python3 -m venv "$venv"
-site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-"$base/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
-  >"$site/bench-vllm.pth"
-pip=("$venv/bin/python" -m pip --disable-pip-version-check --quiet)
-"${pip[@]}" install "scikit-build-core>=0.10" ninja ||
-  skip "what builds the wheel does not install"
-"${pip[@]}" install --no-deps --no-build-isolation --force-reinstall "$root"
+}
 
+install_ours() {
+  local site pip
+  [ -x "$venv/bin/python" ] || python3 -m venv "$venv" ||
+    skip "no virtual environment can be made"
+  site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  "$base/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+    >"$site/bench-vllm.pth"
+  pip=("$venv/bin/python" -m pip --disable-pip-version-check --quiet)
+  "${pip[@]}" install "scikit-build-core>=0.10" ninja ||
+    skip "what builds the wheel does not install"
+  "${pip[@]}" install --no-deps --no-build-isolation --force-reinstall "$root"
+  cmake --build build/wheel --target example_engine_http >/dev/null
+}
+
+ci=
+if [ "${1:-}" = --ci ]; then
+  ci=yes
+  shift
+fi
+if [ "${1:-}" = --python ]; then # where it is or would be
+  echo "$venv/bin/python"
+  exit 0
+fi
+mkdir -p "$cache/venv" build/vllm-check
+[ -z "$ci" ] || room
+exec 9>"$cache/venv/vllm.lock"
+flock 9 # two clones on one machine install it once
+install_vllm
+flock -u 9
+exec 9>&-
+install_ours
 if [ "${1:-}" = --install-only ]; then
   exit 0
 fi
 if [ ! -s "$model/model.safetensors" ]; then
+  [ -z "$ci" ] || skip "no model"
   echo "vllm-check: no model: run make model" >&2
   exit 1
 fi
@@ -46,4 +95,16 @@ if [ "${1:-}" = --bench ]; then
   shift
   exec "$venv/bin/python" "$root/bench/plugin/plugin_vllm.py" "$model" "$@"
 fi
-exec "$venv/bin/python" check.py "$model" "$@"
+check=("$venv/bin/python" check.py "$model" --program "$venv/bin/dynatrain"
+  --engine "$root/build/wheel/examples/engine_http.so")
+if [ -z "$ci" ]; then
+  exec "${check[@]}" "$@"
+fi
+# Every wait inside has its own end, and is a failure; this one is for machines
+# that are too slow for the check.
+status=0
+timeout -k 60 "$check_seconds" "${check[@]}" "$@" || status=$?
+if [ "$status" -eq 124 ] || [ "$status" -eq 137 ]; then
+  skip "not through within $check_seconds s"
+fi
+exit "$status"

@@ -187,44 +187,49 @@ class Receiver:
         self.rows = rows if rows is not None else module_rows(module, rename)
         self.session = Session(
             "receiver", **{"rank": rank, "size": size, **session})
-        self._tensors: Dict[int, Any] = {}
+        self._mapped: Dict[int, Any] = {}  # row: the tensor that lies there
         try:
             if session.get("memory") == "mapped":
-                mapped = self.session.map(self.rows)
-                for index, (old, new) in enumerate(zip(self.rows, mapped)):
-                    self._repoint(index, old.tensor, new.tensor)
-                self.rows = mapped
+                self._map()
             self.session.publish(self.rows, rules)
         except BaseException:
             self.session.close()
             raise
 
-    def _repoint(self, index: int, old: Any, memory: tensors.Memory) -> None:
-        """The parameter whose local tensor `old` is gets the new memory."""
-        view = tensor_over(memory.address, memory.shape, old.dtype)
+    def _map(self) -> None:
+        """The parameters get memory of the library."""
+        local = {}
         for parameter in self.module.parameters():
-            local = getattr(parameter, "_local_tensor", parameter)
-            if local.data_ptr() == old.data_ptr() and local.numel():
-                local.data = view
-                self._tensors[index] = local
+            tensor = getattr(parameter, "_local_tensor", parameter)
+            if tensor.numel():
+                local[tensor.data_ptr()] = tensor
+        own = [0 if row.staged else row.memory().address for row in self.rows]
+        self.rows = self.session.map(self.rows)
+        self._mapped = {index: local[address]
+                        for index, address in enumerate(own) if address}
+        for index in self._mapped:
+            self._point(index, self.rows[index].memory().address)
+
+    def _point(self, index: int, address: int) -> None:
+        tensor = self._mapped[index]
+        if address != tensor.data_ptr():
+            tensor.data = tensor_over(address, tuple(tensor.shape),
+                                      tensor.dtype)
 
     def receive(self, version: int = 0, timeout: Optional[float] = None
                 ) -> Report:
         """Take a version into the parameters; nobody may use them meanwhile."""
         report = self.session.receive(version, timeout)
-        for index, local in self._tensors.items():  # double: the other set
-            address = self.session.row_data(index)
-            if address != local.data_ptr():
-                local.data = tensor_over(address, tuple(local.shape),
-                                         local.dtype)
+        for index in self._mapped:  # double: to the set that is live now
+            self._point(index, self.session.row_data(index))
         return report
 
     def close(self) -> None:
         """Leave the job.  Parameters that were re-pointed get memory of their
         own again."""
-        for local in self._tensors.values():
-            local.data = local.data.clone()
-        self._tensors = {}
+        for tensor in self._mapped.values():
+            tensor.data = tensor.data.clone()
+        self._mapped = {}
         self.session.close()
 
     def __enter__(self) -> "Receiver":

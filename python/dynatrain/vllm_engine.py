@@ -1,43 +1,34 @@
 """The weight transfer engine `dynatrain` of vLLM >= 0.29."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Dict, Optional
 
-from vllm.distributed.weight_transfer.base import (WeightTransferEngine,
-                                                   WeightTransferInitInfo,
-                                                   WeightTransferUpdateInfo)
+from vllm.distributed.weight_transfer import base
 
 from dynatrain.vllm import Server
 
 
 @dataclass
-class InitInfo(WeightTransferInitInfo):
-    """Arguments of dynatrain.Session (address, job, commit, memory, …) and
-    `rules`; all of them have defaults."""
-
-    options: Dict[str, Any] = field(default_factory=dict)
+class InitInfo(base.WeightTransferInitInfo):
+    options: Dict[str, Any]  # of dynatrain.Session, and `rules`; may be empty
 
 
 @dataclass
-class UpdateInfo(WeightTransferUpdateInfo):
-    """version: at least this one (0: the newest); timeout in seconds."""
-
-    version: int = 0
+class UpdateInfo(base.WeightTransferUpdateInfo):
+    version: int = 0  # at least this one; 0: the newest
     timeout: Optional[float] = None
 
 
-class Engine(WeightTransferEngine[InitInfo, UpdateInfo]):
-    init_info_cls = InitInfo
-    update_info_cls = UpdateInfo
+class Engine(base.WeightTransferEngine[InitInfo, UpdateInfo]):
+    init_info_cls, update_info_cls = InitInfo, UpdateInfo
 
-    def __init__(self, config: Any, vllm_config: Any, device: Any,
-                 model: Any) -> None:
-        super().__init__(config, vllm_config, device, model)
+    def __init__(self, *about: Any) -> None:
+        super().__init__(*about)
         self._options: Dict[str, Any] = {}
         self._servers: Dict[int, Server] = {}
 
     def parse_init_info(self, init_dict: Dict[str, Any]) -> InitInfo:
-        return InitInfo(dict(init_dict))
+        return InitInfo(init_dict)
 
     def init_transfer_engine(self, init_info: InitInfo) -> None:
         self.shutdown()
@@ -47,10 +38,9 @@ class Engine(WeightTransferEngine[InitInfo, UpdateInfo]):
     def _server(self) -> Server:
         """Of the model that is updated: a draft model is a pool of its own."""
         server = self._servers.get(id(self.model))
-        if server is None or server.session is None:
-            draft = self.model is not self._default_model
-            options = {**self._options, **({"pool": "draft"} if draft else {})}
-            server = Server(self.model, self.vllm_config, **options)
+        if server is None or server.receiver is None:
+            draft = {"pool": "draft"} if self.model is not self._default_model else {}
+            server = Server(self.model, self.vllm_config, **{**self._options, **draft})
             self._servers[id(self.model)] = server
         return server
 
@@ -64,6 +54,5 @@ class Engine(WeightTransferEngine[InitInfo, UpdateInfo]):
         """receive_weights() has committed, or has changed nothing."""
 
     def shutdown(self) -> None:
-        for server in self._servers.values():
-            server.close()
-        self._servers = {}
+        while self._servers:
+            self._servers.popitem()[1].close()

@@ -55,7 +55,8 @@ class Servers:
                 f"kv {kv!r} is recompute or keep")
         self.urls = [url.rstrip("/") for url in urls]
         self.in_flight, self.kv, self.timeout = in_flight, kv, timeout
-        self.commit = "staged"
+        self.options: Dict[str, Any] = {}
+        self.version = 0  # what they were told to take
 
     def each(self, call: Callable[[int, str], Any]) -> List[Any]:
         """Of every server at once; the first failure is raised when all have
@@ -71,11 +72,26 @@ class Servers:
     def init(self, **options: Any) -> None:
         """Make the servers' workers join the job.  They must have been started
         with --weight-transfer-config '{"backend": "dynatrain"}'."""
-        first = options.pop("replica", 0)
-        self.commit = options.get("commit", "staged")
-        self.each(lambda index, url: self.post(
-            url, "/init_weight_transfer_engine",
-            init_info={"replica": first + index, **options}))
+        self.options = options
+        self.each(self._join)
+
+    @property
+    def commit(self) -> str:
+        return str(self.options.get("commit", "staged"))
+
+    def _join(self, index: int, url: str) -> None:
+        first = self.options.get("replica", 0)
+        self.post(url, "/init_weight_transfer_engine",
+                  init_info={**self.options, "replica": first + index})
+
+    def rejoin(self, index: int) -> None:
+        """A server that was started again gets what the others have before it
+        answers anything."""
+        url = self.urls[index]
+        self.post(url, "/pause?mode=abort")
+        self._join(index, url)
+        self._transfer(url, self.version)
+        self.post(url, "/resume")
 
     def pause(self) -> None:
         mode = IN_FLIGHT[self.in_flight]
@@ -86,19 +102,20 @@ class Servers:
 
     def transfer(self, version: int) -> None:
         """Of paused servers: the weights, then the caches that they fill."""
-        def one(index: int, url: str) -> None:
-            self.post(url, "/start_weight_update")
-            try:
-                self.post(url, "/update_weights", update_info={
-                    "version": version, "timeout": self.timeout})
-            except errors.Error:
-                with contextlib.suppress(errors.Error):  # ends it on all ranks
-                    self.post(url, "/finish_weight_update")
-                raise
-            self.post(url, "/finish_weight_update",
-                      weight_version=str(version))
-            self.reset(url)
-        self.each(one)
+        self.version = version
+        self.each(lambda index, url: self._transfer(url, version))
+
+    def _transfer(self, url: str, version: int) -> None:
+        self.post(url, "/start_weight_update")
+        try:
+            self.post(url, "/update_weights", update_info={
+                "version": version, "timeout": self.timeout})
+        except errors.Error:
+            with contextlib.suppress(errors.Error):  # ends it on all ranks
+                self.post(url, "/finish_weight_update")
+            raise
+        self.post(url, "/finish_weight_update", weight_version=str(version))
+        self.reset(url)
 
     def reset(self, url: str) -> None:
         """Keys and values of old weights are never read again, except by

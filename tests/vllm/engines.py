@@ -1,20 +1,30 @@
-"""vLLM as a library, in processes that begin afresh: what engines that loaded a
-set of weights from disk answer, and one engine that gets its weights from a
-trainer, version after version."""
+"""vLLM as a library, in a process of its own: what fresh engines answer that
+loaded each set of weights from disk, and what one of them answers that then
+gets its weights from a trainer, version after version, in each way to commit.
+"""
 
 import json
-import os
+import pathlib
 import subprocess
 import sys
 import time
 
-from servers import PROMPTS, Trainer
+from servers import (KINDS, PROMPTS, Trainer, die_with_parent, end_group,
+                     environment, in_group)
 
 
-def engine(path, tp, dtype, **more):
+def engine(path, tp, kind):
     from vllm import LLM
-    return LLM(str(path), enforce_eager=True, max_model_len=512, dtype=dtype,
-               tensor_parallel_size=tp, **more)
+    return LLM(str(path), enforce_eager=True, max_model_len=512,
+               dtype=KINDS[kind][0], tensor_parallel_size=tp,
+               weight_transfer_config={"backend": "dynatrain"})
+
+
+def shut(llm):
+    """Another engine may be made in this process."""
+    from vllm.distributed import cleanup_dist_env_and_memory
+    llm.llm_engine.engine_core.shutdown()
+    cleanup_dist_env_and_memory()
 
 
 def answers(llm):
@@ -31,86 +41,83 @@ def answers(llm):
     return found
 
 
-def in_process(role, tp, **work):
-    """This file again, in a process of its own; what it found."""
-    environment = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-                   "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1",
-                   "VLLM_LOGGING_LEVEL": "ERROR",
-                   "OMP_NUM_THREADS": "1" if tp > 1 else "2"}
-    if tp > 1:  # more workers than this machine has parts
-        environment["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
-    done = subprocess.run(
-        [sys.executable, __file__, json.dumps({"role": role, "tp": tp, **work})],
-        env=environment, capture_output=True, text=True)
-    found = [line[6:] for line in done.stdout.splitlines()
-             if line.startswith("FOUND ")]
-    if done.returncode != 0 or not found:
-        raise RuntimeError(f"{role}, TP {tp}: {done.stdout[-2000:]}"
-                           f"{done.stderr[-6000:]}")
-    return json.loads(found[-1])
-
-
-def reference(path, tp, dtype):
-    """Of a fresh engine that loaded the weights from disk."""
-    return [tuple(row) for row in in_process("reference", tp, path=str(path),
-                                             dtype=dtype)]
-
-
-def updated(models, want, tp, dtype, folder, options, count):
-    """An engine that gets B, A, B, …: rows of (version, set, seconds, what
-    differs)."""
-    return in_process("updated", tp, dtype=dtype, folder=str(folder),
-                      models={name: str(path) for name, path in models.items()},
-                      want=want, options=options, count=count)
-
-
-def compare(have, want):
-    if [ids for ids, _ in have] != [list(ids) for ids, _ in want]:
-        return "token ids"
+def differs(have, want):
+    """What differs between two lists of answers; "" where nothing does."""
+    if [list(ids) for ids, _ in have] != [list(ids) for ids, _ in want]:
+        return "token ids differ"
     if [list(p) for _, p in have] != [list(p) for _, p in want]:
-        return "log-probabilities"
+        return "log-probabilities differ"
     return ""
 
 
-def run_updates(work):
-    import pathlib
-    models = {name: pathlib.Path(path)
-              for name, path in work["models"].items()}
-    llm = engine(models["A"], work["tp"], work["dtype"],
-                 weight_transfer_config={"backend": "dynatrain"})
-    rows = []
-    version = 0
-    for number, extra in enumerate(work["options"]):
+def update(llm, trainer, version, name):
+    """One version into the engine; seconds that it took."""
+    trainer.offer(version, name)
+    begun = time.perf_counter()
+    llm.start_weight_update()
+    llm.update_weights({"update_info": {"version": version, "timeout": 600}})
+    llm.finish_weight_update(weight_version=str(version))
+    llm.reset_prefix_cache()
+    took = time.perf_counter() - begun
+    trainer.done()
+    return took
+
+
+def work_of(tp, kind, models, folder, ways, counts):
+    """In the process: says each result in a line of its own."""
+    models = {name: pathlib.Path(path) for name, path in models.items()}
+    want, llm = {}, None
+    for name in "BA":
+        if llm is not None:
+            shut(llm)
+        llm = engine(models[name], tp, kind)
+        want[name] = answers(llm)
+    say(want=want)
+    assert want["A"] != want["B"], "the two sets answer alike"
+    for number, (way, count) in enumerate(zip(ways, counts)):
         # Versions of a job only rise, so each way is a job of its own.
-        job = {"job": f"engine-{number}",
-               "address": f"unix:{work['folder']}/engine-{work['tp']}-"
-                          f"{number}.sock"}
-        with Trainer(work["folder"], models, work["dtype"], **job) as trainer:
-            llm.init_weight_transfer_engine({"init_info": {**job, **extra}})
-            for version in range(1, work["count"][number] + 1):
+        place = pathlib.Path(folder) / f"{tp}-{kind.replace(' ', '-')}-{number}"
+        job = {"job": f"engine-{number}", "address": f"unix:{place}.sock",
+               "timeout": 600.0}
+        with Trainer(folder, models, KINDS[kind][0], **job) as trainer:
+            llm.init_weight_transfer_engine({"init_info": {**job, **way}})
+            for version in range(1, count + 1):
                 name = "BA"[version % 2 == 0]
-                trainer.offer(version, name)
-                begun = time.perf_counter()
-                llm.start_weight_update()
-                llm.update_weights({"update_info": {"version": version,
-                                                    "timeout": 120}})
-                llm.finish_weight_update(weight_version=str(version))
-                llm.reset_prefix_cache()
-                took = time.perf_counter() - begun
-                trainer.done()
-                rows.append((number, version, name, took,
-                             compare(answers(llm), work["want"][name])))
-    return rows
+                took = update(llm, trainer, version, name)
+                say(way=number, version=version, set=name, seconds=took,
+                    differs=differs(answers(llm), want[name]))
 
 
-def main():
-    work = json.loads(sys.argv[1])
-    if work["role"] == "reference":
-        found = answers(engine(work["path"], work["tp"], work["dtype"]))
-    else:
-        found = run_updates(work)
+def say(**found):
     print("FOUND " + json.dumps(found), flush=True)
 
 
+def updated(tp, kind, models, folder, ways, counts, patience):
+    """(answers of fresh engines by set, rows of what work_of() says)."""
+    work = {"tp": tp, "kind": kind, "folder": str(folder), "ways": ways,
+            "counts": counts,
+            "models": {name: str(path) for name, path in models.items()}}
+    log = pathlib.Path(folder) / f"engine-{tp}-{kind.replace(' ', '-')}.log"
+    with open(log, "w", encoding="utf-8") as out:
+        child = in_group(
+            [sys.executable, __file__, json.dumps(work)], stdout=out,
+            stderr=subprocess.STDOUT, cwd=str(folder),
+            env=environment(tp, KINDS[kind][1],
+                            VLLM_ENABLE_V1_MULTIPROCESSING="0",
+                            VLLM_LOGGING_LEVEL="ERROR"))
+        try:
+            code = child.wait(patience)
+        finally:
+            end_group(child)
+    said = log.read_text(encoding="utf-8", errors="replace")
+    rows = [json.loads(line[6:]) for line in said.splitlines()
+            if line.startswith("FOUND ")]
+    if code != 0 or not rows:
+        raise RuntimeError(f"an engine at TP {tp}, {kind}, ended with {code}:\n"
+                           + said[-6000:])
+    return rows[0]["want"], rows[1:]
+
+
 if __name__ == "__main__":
-    main()
+    die_with_parent()
+    work_of(**json.loads(sys.argv[1]))

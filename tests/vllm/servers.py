@@ -1,15 +1,18 @@
 """vLLM servers as processes, what they answer, and trainers that are sharded
-over processes of their own."""
+over processes of their own.  None of them outlives the program that made it."""
 
 import contextlib
+import ctypes
 import json
 import os
 import pathlib
+import queue
 import signal
 import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 
 import torch
@@ -17,8 +20,79 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from safetensors.torch import load_file, save_file
 
+# What a server computes in: (dtype, does it pack linear layers?).
+KINDS = {"fp32 packed": ("float32", True), "bf16": ("bfloat16", True),
+         "fp32 unpacked": ("float32", False)}
 PROMPTS = ["The capital of France is", "Once upon a time there was",
            "2 + 2 =", "The weather in the mountains"]
+
+
+# Reads process groups, "+3" and later "-3"; kills what is left of them when
+# nobody writes any more.
+KEEPER = """
+import os, signal, sys
+groups = set()
+for line in sys.stdin:
+    (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
+for group in groups:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except OSError:
+        pass
+"""
+
+
+class Keeper:
+    """Ends process groups when this process ends, however it ends."""
+
+    def __init__(self):
+        self.process = subprocess.Popen(
+            [sys.executable, "-S", "-c", KEEPER], stdin=subprocess.PIPE,
+            start_new_session=True, text=True)
+
+    def tell(self, sign, group):
+        self.process.stdin.write(f"{sign}{group}\n")
+        self.process.stdin.flush()
+
+
+keeper = None
+
+
+def in_group(command, **options):
+    """A child in a process group of its own, which never outlives us."""
+    global keeper
+    keeper = keeper or Keeper()
+    child = subprocess.Popen(command, start_new_session=True, **options)
+    keeper.tell("+", child.pid)
+    return child
+
+
+def end_group(child, how=signal.SIGTERM, patience=30):
+    """The whole group is gone afterwards."""
+    for number in (how, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(patience)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    keeper.tell("-", child.pid)
+
+
+def die_with_parent():
+    """In a child: end when the thread that made it has ended."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def environment(tp, packed=True, **more):
+    """Of vLLM, small enough for a machine with two cores."""
+    found = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1",
+             "VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1",
+             "DYNATRAIN_VLLM": json.dumps({"pack": packed}),
+             "OMP_NUM_THREADS": "1" if tp > 1 else "2", **more}
+    if tp > 1:  # more workers than this machine has parts
+        found["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+    return found
 
 
 def free_port():
@@ -51,7 +125,8 @@ def make_weights(source, folder):
 class Server:
     """`vllm serve` on a port of this machine."""
 
-    def __init__(self, model, tp, dtype, log, backend=True, packed=True):
+    def __init__(self, model, tp, kind, log):
+        dtype, packed = KINDS[kind]
         self.port, self.log = free_port(), log
         self.url = f"http://127.0.0.1:{self.port}"
         command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve",
@@ -59,22 +134,16 @@ class Server:
                    "--served-model-name", "m", "--enforce-eager",
                    "--max-model-len", "512", "--dtype", dtype,
                    "--tensor-parallel-size", str(tp),
-                   "--enable-prefix-caching"]
-        if backend:
-            command += ["--weight-transfer-config",
-                        '{"backend": "dynatrain"}']
-        environment = {**os.environ, "VLLM_SERVER_DEV_MODE": "1",
-                       "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1",
-                       "OMP_NUM_THREADS": "1" if tp > 1 else "2"}
-        if tp > 1:  # more workers than this machine has parts
-            environment["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+                   "--enable-prefix-caching", "--disable-uvicorn-access-log",
+                   "--enable-scale-out",  # tokens that say their version
+                   "--weight-transfer-config", '{"backend": "dynatrain"}']
         # A folder of its own: nothing here may be named like the package.
-        self.process = subprocess.Popen(
-            command, stdout=open(log, "w", encoding="utf-8"),
-            stderr=subprocess.STDOUT, env=environment, cwd=str(log.parent),
-            start_new_session=True)
+        with open(log, "w", encoding="utf-8") as out:
+            self.process = in_group(
+                command, stdout=out, stderr=subprocess.STDOUT,
+                env=environment(tp, packed), cwd=str(log.parent))
 
-    def wait(self, seconds=400):
+    def wait(self, seconds=900):
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             if self.process.poll() is not None:
@@ -82,7 +151,7 @@ class Server:
             with contextlib.suppress(OSError):
                 with urllib.request.urlopen(self.url + "/health", timeout=5):
                     return self
-            time.sleep(0.5)
+            time.sleep(0.2)
         raise RuntimeError("the server does not answer:\n" + self.tail())
 
     def tail(self):
@@ -92,8 +161,13 @@ class Server:
         call = urllib.request.Request(
             self.url + path, data=json.dumps(body).encode(),
             headers={"Content-Type": "application/json"})
-        with urllib.request.urlopen(call, timeout=600) as reply:
-            return json.loads(reply.read())
+        try:
+            with urllib.request.urlopen(call, timeout=900) as reply:
+                return json.loads(reply.read())
+        except urllib.error.HTTPError as problem:
+            said = problem.read().decode("utf-8", "replace")
+            raise RuntimeError(f"{call.full_url}: {problem.code}: {said}") \
+                from None
 
     def answers(self, prompts=PROMPTS, tokens=16):
         """Token ids and log-probabilities of greedy generation, one prompt
@@ -108,15 +182,24 @@ class Server:
                           choice["logprobs"]["token_logprobs"]))
         return found
 
+    def generate(self, ids, tokens, **sampling):
+        """One completion of token ids, which says what versions made it."""
+        return self.post("/inference/v1/generate", model="m", token_ids=ids,
+                         sampling_params={"temperature": 0, "logprobs": 1,
+                                          "max_tokens": tokens,
+                                          "ignore_eos": True, **sampling})[
+                                              "choices"][0]
+
+    def running(self):
+        """Requests that it works on now."""
+        with urllib.request.urlopen(self.url + "/metrics", timeout=60) as reply:
+            for line in reply.read().decode().splitlines():
+                if line.startswith("vllm:num_requests_running"):
+                    return float(line.rsplit(" ", 1)[1])
+        return 0
+
     def stop(self, how=signal.SIGTERM):
-        if self.process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, how)
-            try:
-                self.process.wait(60)
-            except subprocess.TimeoutExpired:
-                os.killpg(self.process.pid, signal.SIGKILL)
-                self.process.wait(60)
+        end_group(self.process, how)
 
     def __enter__(self):
         return self
@@ -142,6 +225,7 @@ def trainer_rank(rank, size, store, models, dtype, options, commands, replies):
     from transformers import AutoModelForCausalLM
 
     import dynatrain.torch as dt
+    die_with_parent()
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=size,
                             store=dist.FileStore(store, size))
@@ -162,7 +246,7 @@ def trainer_rank(rank, size, store, models, dtype, options, commands, replies):
                 version, name = command
                 with trainer.writing():
                     load_shards(module, sets[name])
-                with trainer.offered(version, timeout=300):
+                with trainer.offered(version, timeout=600):
                     replies.put((rank, "offered"))
                 replies.put((rank, "done"))
     except BaseException as problem:
@@ -182,17 +266,24 @@ class Trainer:
         self.said = []
         self.commands = [context.Queue() for _ in range(size)]
         store = str(pathlib.Path(folder) / f"store-{os.urandom(4).hex()}")
-        self.ranks = [context.Process(target=trainer_rank, args=(
+        self.ranks = [context.Process(target=trainer_rank, daemon=True, args=(
             rank, size, store, models, dtype, options, self.commands[rank],
             self.replies)) for rank in range(size)]
         for process in self.ranks:
             process.start()
         self.expect("ready")
 
-    def expect(self, word, seconds=300):
+    def expect(self, word, seconds=600):
         """Every rank has said so; what others said already is kept."""
+        until = time.monotonic() + seconds
         while self.said.count(word) < self.size:
-            rank, said = self.replies.get(timeout=seconds)
+            try:
+                rank, said = self.replies.get(timeout=1)
+            except queue.Empty:
+                if time.monotonic() > until or not all(
+                        process.is_alive() for process in self.ranks):
+                    raise RuntimeError(f"no trainer's rank says {word}")
+                continue
             if said not in ("ready", "offered", "done"):
                 raise RuntimeError(f"trainer rank {rank}: {said}")
             self.said.append(said)
@@ -200,20 +291,28 @@ class Trainer:
             self.said.remove(word)
 
     def offer(self, version, name):
-        for queue in self.commands:
-            queue.put((version, name))
+        for one in self.commands:
+            one.put((version, name))
         self.expect("offered")
 
     def done(self):
         self.expect("done")
 
-    def close(self):
-        for queue in self.commands:
-            queue.put(None)
+    def kill(self):
+        """All ranks at once, as a node that fails."""
         for process in self.ranks:
-            process.join(30)
+            process.kill()
+        for process in self.ranks:
+            process.join(60)
+
+    def close(self):
+        for one in self.commands:
+            one.put(None)
+        for process in self.ranks:
+            process.join(60)
             if process.is_alive():
                 process.kill()
+                process.join(60)
 
     def __enter__(self):
         return self

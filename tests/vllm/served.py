@@ -1,0 +1,170 @@
+"""Servers that loaded a set of weights each, what they answered before anything
+was given to them, and updates that must make them answer the same."""
+
+import concurrent.futures
+import contextlib
+import time
+
+from engines import differs
+from servers import PROMPTS, Server
+
+from dynatrain import errors
+from dynatrain.vllm_http import Servers
+
+# The ways to commit.
+WAYS = {"staged": {}, "in place": {"commit": "in_place"},
+        "mapped": {"memory": "mapped", "commit": "in_place"},
+        "mapped, double": {"memory": "mapped", "commit": "double"}}
+
+
+class Checks:
+    """A line for each, and how many there were."""
+
+    def __init__(self):
+        self.count, self.updates, self.begun = 0, 0, time.monotonic()
+
+    @contextlib.contextmanager
+    def one(self, name):
+        begun, notes = time.monotonic(), []
+        try:
+            yield notes
+        except BaseException as problem:
+            print(f"FAILED {name}: {type(problem).__name__}: {problem}",
+                  flush=True)
+            raise
+        self.count += 1
+        told = f": {', '.join(notes)}" if notes else ""
+        print(f"ok {self.count} {name}{told} "
+              f"({time.monotonic() - begun:.0f} s)", flush=True)
+
+
+class Site:
+    """One server for each set of weights, at one TP and kind.  `want` has what
+    they answered when they had loaded it from disk."""
+
+    def __init__(self, models, tp, kind, folder, keep_both=False):
+        self.models, self.tp, self.kind, self.folder = models, tp, kind, folder
+        self.name = f"TP {tp}, {kind}"
+        tag = f"{tp}-{kind.replace(' ', '-')}"
+        self.job = {"job": f"check-{tag}", "timeout": 600.0,
+                    "address": f"unix:{folder}/{tag}.sock"}
+        self.servers, self.version, self.want = [], 0, {}
+        try:
+            for name, path in models.items():
+                self.servers.append(
+                    Server(path, tp, kind, folder / f"server-{tag}-{name}.log"))
+            for name, server in zip(models, self.servers):
+                self.want[name] = server.wait().answers()
+            if not keep_both:
+                self.servers.pop().stop()
+        except BaseException:
+            self.stop()
+            raise
+        assert differs(self.want["A"], self.want["B"]), "both sets answer alike"
+
+    def stop(self):
+        for server in self.servers:
+            server.stop()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *about):
+        self.stop()
+
+    def client(self, servers=None, **options):
+        """Of all servers, or of some: they join the job with these options."""
+        urls = [server.url for server in servers or self.servers]
+        client = Servers(urls, timeout=600)
+        client.init(**{**self.job, **options})
+        return client
+
+    def next(self):
+        """The next version, and the set of weights that it is."""
+        self.version += 1
+        return self.version, "BA"[self.version % 2 == 0]
+
+    def update(self, trainer, client):
+        """One version into the client's servers; (set, seconds)."""
+        version, name = self.next()
+        trainer.offer(version, name)
+        begun = time.monotonic()
+        client.update(version)
+        took = time.monotonic() - begun
+        trainer.done()
+        return name, took
+
+    def same(self, name, servers=None):
+        """They answer as those that loaded that set from disk."""
+        for server in servers or self.servers:
+            wrong = differs(server.answers(), self.want[name])
+            assert not wrong, f"{server.url}, version {self.version}: {wrong}"
+
+
+def updates(checks, site, trainer, way, count):
+    """Versions one after the other: bit for bit, every time."""
+    with checks.one(f"{site.name}, {way}: {count} updates over HTTP") as notes:
+        client, times = site.client(**WAYS[way]), []
+        for _ in range(count):
+            name, took = site.update(trainer, client)
+            times.append(took)
+            site.same(name)
+            assert set(client.versions()) == {str(site.version)}
+        checks.updates += count * len(site.servers)
+        times.sort()
+        notes.append("token ids and log-probabilities bit for bit")
+        notes.append(f"{times[len(times) // 2]:.2f} s each")
+    return client
+
+
+def in_flight(checks, site, trainer, client):
+    """Requests that run while weights change: waited for, aborted, or gone on
+    with, and every token says what version made it."""
+    server, tokens = site.servers[0], 160
+    ids = server.post("/tokenize", model="m", prompt=PROMPTS[0])["tokens"]
+    for setting, kv in (("wait", "recompute"), ("abort", "recompute"),
+                        ("continue", "recompute"), ("continue", "keep")):
+        with checks.one(f"{site.name}: requests in flight, {setting}"
+                        + (f", kv {kv}" if setting == "continue" else "")
+                        ) as notes:
+            client.in_flight, client.kv = setting, kv
+            old = str(site.version)
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                call = pool.submit(server.generate, ids, tokens)
+                while not server.running() and not call.done():
+                    time.sleep(0.02)
+                site.update(trainer, client)
+                choice = call.result()
+            spans = [(span["version"], span["end"] - span["start"])
+                     for span in choice["weight_versions"] or []]
+            made = len(choice["token_ids"] or [])
+            assert sum(count for _, count in spans) == made, choice
+            if setting == "abort":
+                assert choice["finish_reason"] == "abort" and made < tokens
+            else:
+                assert choice["finish_reason"] == "length" and made == tokens
+            both = [old, str(site.version)] if setting == "continue" else [old]
+            assert [version for version, _ in spans] in (both, both[1:]), spans
+            notes.append(", ".join(f"{count} tokens of version {version}"
+                                   for version, count in spans) or "no token")
+            site.same("BA"[site.version % 2 == 0], [server])
+    client.in_flight, client.kv = "wait", "recompute"
+
+
+def wrong_dialect(checks, site):
+    """Rules of another family: refused, with all that does not fit."""
+    with checks.one(f"{site.name}: a wrong dialect is refused") as notes:
+        table = site.folder / "wrong.toml"
+        table.write_text(
+            'family = "wrong"\n[[rule]]\nname = "model.norm.weight"\n'
+            'part = [{ tensor = "model.norm.wieght" }]\n', encoding="utf-8")
+        try:
+            site.client(site.servers[:1], rules=str(table))
+        except errors.Error as problem:
+            text = str(problem)
+            for word in ("qkv_proj", "gate_up_proj", " more"):
+                assert word in text, text
+            notes.append(f"{text.count('unexpected: ')} rows and their "
+                         "nearest names, the rest counted")
+            return
+        raise AssertionError("a wrong table of rules was accepted")
