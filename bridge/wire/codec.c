@@ -276,3 +276,29 @@ void dyti_read_join(struct dyti_reader *outer, const struct dyti_reader *inner)
         outer->status = inner->status;
     }
 }
+
+void *dyti_read_room(struct dyti_reader *r, const char *field, uint32_t count,
+                     size_t item_bytes, uint32_t least)
+{
+    void *room;
+
+    if (r->status == DYT_OK && count > dyti_read_left(r)) {
+        wrong(r, field, "as many as it says");
+    }
+    for (uint32_t i = 0; r->status == DYT_OK && least > 0 && i < count; i++) {
+        const msgpack_object *o = &r->item[r->next + i];
+
+        if (o->type != MSGPACK_OBJECT_ARRAY || o->via.array.size < least) {
+            wrong(r, field, "an array of its fields");
+        }
+    }
+    if (r->status != DYT_OK || count == 0) {
+        return NULL;
+    }
+    room = calloc(count, item_bytes);
+    if (room == NULL) {
+        r->status = DYTI_FAIL(DYT_ERR_NOMEM, "%s message: %u %s", r->what,
+                              count, field);
+    }
+    return room;
+}

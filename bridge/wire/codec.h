@@ -65,6 +65,14 @@ static inline uint32_t dyti_read_left(const struct dyti_reader *r)
 {
     return r->count - r->next;
 }
+/**
+ * Zeroed memory for `count` structs that are made of the next `count` items of
+ * `r`, each an array of at least `least` fields (0: plain items): what is
+ * allocated is bounded by the frame, whatever its heads promise.
+ * @return NULL  none, or the reader has failed
+ */
+void *dyti_read_room(struct dyti_reader *r, const char *field, uint32_t count,
+                     size_t item_bytes, uint32_t least);
 /* A nested reader failed: so does the outer one. */
 void dyti_read_join(struct dyti_reader *outer, const struct dyti_reader *inner);
 

@@ -7,19 +7,7 @@
 #include <string.h>
 
 #define EXTENT_FIELDS 8u
-
-static void *items(struct dyti_reader *r, const char *field, uint64_t count,
-                   size_t item_bytes)
-{
-    void *p =
-        count > 0 && r->status == DYT_OK ? calloc(count, item_bytes) : NULL;
-
-    if (p == NULL && count > 0 && r->status == DYT_OK) {
-        r->status = DYTI_FAIL(DYT_ERR_NOMEM, "%s message: %llu %s", r->what,
-                              (unsigned long long)count, field);
-    }
-    return p;
-}
+#define PART_FIELDS   (4u + DYTI_KIND_COUNT)
 
 /* ---- one address set ----------------------------------------------------- */
 
@@ -52,7 +40,7 @@ static size_t shard_fields(const struct dyti_msg_part *p)
 
 static void write_part(struct dyti_writer *w, const struct dyti_msg_part *p)
 {
-    dyti_write_array(w, 4u + DYTI_KIND_COUNT);
+    dyti_write_array(w, PART_FIELDS);
     dyti_write_u64(w, p->pid);
     dyti_write_u64(w, p->pid_start);
     for (uint32_t k = 0; k < DYTI_KIND_COUNT; k++) {
@@ -84,8 +72,13 @@ static void read_extents(struct dyti_reader *outer, struct dyti_msg_part *p)
     if (!dyti_read_nested(outer, "extents", &r)) {
         return;
     }
-    p->extent =
-        items(&r, "extents", r.count / EXTENT_FIELDS, sizeof(*p->extent));
+    if (r.count % EXTENT_FIELDS != 0) {
+        r.status =
+            DYTI_FAIL(DYT_ERR_FORMAT, "%s message: %u numbers of extents",
+                      r.what, r.count);
+    }
+    p->extent = dyti_read_room(&r, "extents", r.count / EXTENT_FIELDS,
+                               sizeof(*p->extent), 0);
     p->extent_count = p->extent != NULL ? r.count / EXTENT_FIELDS : 0;
     for (uint32_t i = 0; i < p->extent_count; i++) {
         struct dyti_msg_extent *e = &p->extent[i];
@@ -126,10 +119,17 @@ static void read_shards(struct dyti_reader *outer, struct dyti_msg_part *p)
     }
     /* A shard has five fields or more: no count is more than they could be. */
     count = dyti_read_u64(&r, "shard count", r.count / 5u);
-    p->shard = items(&r, "shards", count, sizeof(*p->shard));
+    p->shard =
+        dyti_read_room(&r, "shards", (uint32_t)count, sizeof(*p->shard), 0);
     p->shard_count = p->shard != NULL ? (uint32_t)count : 0;
     for (uint32_t i = 0; i < p->shard_count; i++) {
         read_shard(&r, &p->shard[i]);
+    }
+    if (r.status == DYT_OK && dyti_read_left(&r) > 0) {
+        r.status = DYTI_FAIL(DYT_ERR_FORMAT,
+                             "%s message: %u numbers after %u "
+                             "shards",
+                             r.what, dyti_read_left(&r), p->shard_count);
     }
     dyti_read_join(outer, &r);
 }
@@ -177,7 +177,7 @@ static struct dyti_msg_part *read_parts(struct dyti_reader *outer,
     if (!dyti_read_nested(outer, "memories", &r)) {
         return NULL;
     }
-    part = items(&r, "memories", r.count, sizeof(*part));
+    part = dyti_read_room(&r, "memories", r.count, sizeof(*part), PART_FIELDS);
     *out_count = part != NULL ? r.count : 0;
     for (uint32_t i = 0; i < *out_count; i++) {
         read_part(&r, &part[i]);

@@ -6,6 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of each, besides those that depend on its dimensions. */
+#define ROW_FIELDS    6u
+#define PIECE_FIELDS  3u
+#define TENSOR_FIELDS 7u
+
 static void write_dims(struct dyti_writer *w, const int64_t *dim, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -26,26 +31,12 @@ static uint32_t read_ndim(struct dyti_reader *r)
     return (uint32_t)dyti_read_u64(r, "dimensions", DYT_MAX_DIMS);
 }
 
-/* calloc of as many items as an array has, or the failed reader. */
-static void *items(struct dyti_reader *r, const char *field, uint32_t count,
-                   size_t item_bytes)
-{
-    void *p =
-        count > 0 && r->status == DYT_OK ? calloc(count, item_bytes) : NULL;
-
-    if (p == NULL && count > 0 && r->status == DYT_OK) {
-        r->status = DYTI_FAIL(DYT_ERR_NOMEM, "%s message: %u %s", r->what,
-                              count, field);
-    }
-    return p;
-}
-
 /* ---- rows ---------------------------------------------------------------- */
 
 static void write_piece(struct dyti_writer *w, const struct dyt_piece *p,
                         uint32_t row_ndim)
 {
-    dyti_write_array(w, 3u + 2u * p->box.ndim + row_ndim);
+    dyti_write_array(w, PIECE_FIELDS + 2u * p->box.ndim + row_ndim);
     dyti_write_text(w, p->tensor);
     dyti_write_u64(w, p->transposed);
     dyti_write_u64(w, p->box.ndim);
@@ -56,11 +47,12 @@ static void write_piece(struct dyti_writer *w, const struct dyt_piece *p,
 
 static void write_rows(struct dyti_writer *w, const struct dyti_msg_rows *m)
 {
+    dyti_write_array(w, 1);
     dyti_write_array(w, m->row_count);
     for (uint32_t i = 0; i < m->row_count; i++) {
         const struct dyt_row *row = &m->row[i];
 
-        dyti_write_array(w, 6u + 3u * row->ndim);
+        dyti_write_array(w, ROW_FIELDS + 3u * row->ndim);
         dyti_write_text(w, row->name);
         dyti_write_u64(w, row->kind);
         dyti_write_u64(w, row->dtype);
@@ -120,7 +112,8 @@ static void read_row(struct dyti_reader *outer, struct dyt_row *row)
     read_dims(&r, "stride", row->stride, row->ndim);
     read_dims(&r, "global shape", row->global_shape, row->ndim);
     if (dyti_read_nested(&r, "pieces", &pieces)) {
-        piece = items(&r, "pieces", pieces.count, sizeof(*piece));
+        piece = dyti_read_room(&pieces, "pieces", pieces.count, sizeof(*piece),
+                               PIECE_FIELDS);
         row->piece = piece;
         row->piece_count = piece != NULL ? pieces.count : 0;
         for (uint32_t i = 0; i < row->piece_count; i++) {
@@ -131,13 +124,19 @@ static void read_row(struct dyti_reader *outer, struct dyt_row *row)
     dyti_read_join(outer, &r);
 }
 
-static void read_rows(struct dyti_reader *r, struct dyti_msg_rows *m)
+static void read_rows(struct dyti_reader *outer, struct dyti_msg_rows *m)
 {
-    m->row = items(r, "rows", r->count, sizeof(*m->row));
-    m->row_count = m->row != NULL ? r->count : 0;
-    for (uint32_t i = 0; i < m->row_count; i++) {
-        read_row(r, &m->row[i]);
+    struct dyti_reader r;
+
+    if (!dyti_read_nested(outer, "rows", &r)) {
+        return;
     }
+    m->row = dyti_read_room(&r, "rows", r.count, sizeof(*m->row), ROW_FIELDS);
+    m->row_count = m->row != NULL ? r.count : 0;
+    for (uint32_t i = 0; i < m->row_count; i++) {
+        read_row(&r, &m->row[i]);
+    }
+    dyti_read_join(outer, &r);
 }
 
 void dyti_msg_rows_fini(struct dyti_msg_rows *m)
@@ -160,12 +159,13 @@ DYTI_WIRE_DEFINE(rows)
 static void write_catalogue(struct dyti_writer *w,
                             const struct dyti_msg_catalogue *m)
 {
-    dyti_write_array(w, 1u + m->tensor_count);
+    dyti_write_array(w, 2);
     dyti_write_u64(w, m->fingerprint);
+    dyti_write_array(w, m->tensor_count);
     for (uint32_t i = 0; i < m->tensor_count; i++) {
         const struct dyti_msg_tensor *t = &m->tensor[i];
 
-        dyti_write_array(w, 7u + t->ndim);
+        dyti_write_array(w, TENSOR_FIELDS + t->ndim);
         dyti_write_text(w, t->name);
         dyti_write_u64(w, t->kinds);
         dyti_write_i64(w, t->layer);
@@ -195,17 +195,22 @@ static void read_tensor(struct dyti_reader *outer, struct dyti_msg_tensor *t)
     dyti_read_join(outer, &r);
 }
 
-static void read_catalogue(struct dyti_reader *r, struct dyti_msg_catalogue *m)
+static void read_catalogue(struct dyti_reader *outer,
+                           struct dyti_msg_catalogue *m)
 {
-    m->fingerprint = dyti_read_u64(r, "fingerprint", UINT64_MAX);
-    if (r->status != DYT_OK) {
+    struct dyti_reader r;
+
+    m->fingerprint = dyti_read_u64(outer, "fingerprint", UINT64_MAX);
+    if (!dyti_read_nested(outer, "tensors", &r)) {
         return;
     }
-    m->tensor = items(r, "tensors", r->count - 1, sizeof(*m->tensor));
-    m->tensor_count = m->tensor != NULL ? r->count - 1 : 0;
+    m->tensor = dyti_read_room(&r, "tensors", r.count, sizeof(*m->tensor),
+                               TENSOR_FIELDS);
+    m->tensor_count = m->tensor != NULL ? r.count : 0;
     for (uint32_t i = 0; i < m->tensor_count; i++) {
-        read_tensor(r, &m->tensor[i]);
+        read_tensor(&r, &m->tensor[i]);
     }
+    dyti_read_join(outer, &r);
 }
 
 void dyti_msg_catalogue_fini(struct dyti_msg_catalogue *m)

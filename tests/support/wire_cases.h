@@ -3,6 +3,7 @@
 #ifndef WIRE_CASES_H
 #define WIRE_CASES_H
 
+#include "wire/session.h"
 #include "wire/wire.h"
 
 #include <math.h>
@@ -92,6 +93,107 @@ WIRE_CASE(metrics, .step = 8, .name = wire_names, .value = wire_values,
 WIRE_CASE(checkpoint, .path = "runs/a/checkpoints/.step-8", .step = 8)
 WIRE_CASE(error, .status = DYT_ERR_PEER, .rank = -1, .text = "it broke")
 
+/* ---- sessions ------------------------------------------------------------ */
+
+static struct dyt_piece wire_pieces[] = {
+    {.struct_size = sizeof(struct dyt_piece),
+     .transposed = 1,
+     .tensor = "model.layers.0.mlp.gate_proj.weight",
+     .box = {2, {0, 4}, {INT64_MAX, 8}},
+     .at = {1, 0, 7}},
+    {.struct_size = sizeof(struct dyt_piece), .tensor = "scalar"}};
+static struct dyt_row wire_rows[] = {
+    {.struct_size = sizeof(struct dyt_row),
+     .kind = DYT_PARAM,
+     .dtype = DYT_BF16,
+     .flags = UINT32_MAX,
+     .name = "w13\xc3\xbc",
+     .ndim = 3,
+     .shape = {8, 4, INT64_MAX},
+     .stride = {32, 8, 1},
+     .global_shape = {-1, 2, 3},
+     .fd = -1,
+     .piece = wire_pieces,
+     .piece_count = 2,
+     .piece_struct_size = sizeof(struct dyt_piece)},
+    {.struct_size = sizeof(struct dyt_row), .name = "", .fd = -1},
+    {.struct_size = sizeof(struct dyt_row),
+     .kind = DYTI_KIND_COUNT - 1,
+     .dtype = DYTI_DTYPE_COUNT - 1,
+     .name = "eight",
+     .fd = -1,
+     .ndim = DYT_MAX_DIMS,
+     .shape = {1, 2, 3, 4, 5, 6, 7, 8}}};
+static struct dyti_msg_tensor wire_tensors[] = {
+    {.name = "model.norm.weight",
+     .ndim = 1,
+     .shape = {576},
+     .kinds = 31,
+     .layer = -1,
+     .expert = -1,
+     .fixed_dtype = true,
+     .dtype = DYTI_F32},
+    {.name = "", .layer = INT32_MAX, .expert = INT32_MIN, .kinds = UINT32_MAX}};
+static struct dyti_msg_extent wire_extents[] = {
+    {.bytes = 4096, .address = 0x7f0000000000u, .fd = -1},
+    {.offset = UINT64_MAX,
+     .bytes = 1,
+     .address = UINT64_MAX,
+     .fd_offset = 8,
+     .device = 9,
+     .inode = UINT64_MAX,
+     .fd = INT32_MAX,
+     .kind = DYTI_KIND_COUNT - 1}};
+static struct dyti_shard wire_shards[] = {
+    {.tensor = UINT32_MAX,
+     .kind = DYTI_KIND_COUNT - 1,
+     .dtype = DYTI_DTYPE_COUNT - 1,
+     .box = {2, {0, INT64_MIN}, {8, INT64_MAX}},
+     .offset = UINT64_MAX,
+     .stride = {64, -2}},
+    {.tensor = 1, .box = {.ndim = 0}}};
+static struct dyti_msg_part wire_parts[] = {
+    {.pid = UINT32_MAX,
+     .pid_start = UINT64_MAX,
+     .region_bytes = {1, 2, UINT64_MAX},
+     .extent = wire_extents,
+     .extent_count = 2,
+     .shard = wire_shards,
+     .shard_count = 2},
+    {.pid = 1, .extent = wire_extents, .extent_count = 1}};
+static uint8_t wire_dtypes[] = {0, 1, 255, 2};
+
+WIRE_CASE(join, .job = "job_1", .pool = "rollout", .host_name = "h\xc3\xb6st",
+          .role = 1, .replica = 2, .rank = 3, .size = 4, .tp_rank = 5,
+          .tp_size = 6, .pp_rank = 7, .pp_size = 8, .dp_rank = 9, .dp_size = 10,
+          .ep_rank = 11, .ep_size = 12, .commit = DYT_COMMIT_IN_PLACE,
+          .mapped = 1, .verify = DYT_VERIFY_OFF, .policy = DYT_POLICY_QUORUM,
+          .quorum = 13, .max_version_skew = UINT32_MAX, .host = UINT64_MAX,
+          .pid = 14, .pid_start = 15, .timeout_ns = INT64_MIN)
+WIRE_CASE(joined, .member = INT32_MAX, .host = 1, .pid = UINT32_MAX,
+          .pid_start = UINT64_MAX)
+WIRE_CASE(rows, .row = wire_rows, .row_count = 3)
+WIRE_CASE(catalogue, .tensor = wire_tensors, .tensor_count = 2,
+          .fingerprint = UINT64_MAX)
+WIRE_CASE(memory, .status = DYT_ERR_LAYOUT, .text = "it does not fit",
+          .link = UINT32_MAX, .part = wire_parts, .part_count = 2)
+WIRE_CASE(readers, .link = 3, .dtype = wire_dtypes, .dtype_count = 4)
+WIRE_CASE(link, .link = 1, .rank = 1, .source_count = 1, .member_count = 2,
+          .commit = DYT_COMMIT_DOUBLE, .verify = DYT_VERIFY_FULL,
+          .kinds = UINT32_MAX, .live_set = 1, .pid = 5, .control_fd = -1,
+          .timeout_ns = INT64_MAX, .set_count = 1, .part = wire_parts,
+          .part_count = 2)
+WIRE_CASE(order, .what = DYTI_ORDER_CLOSE, .link = UINT32_MAX,
+          .epoch = UINT64_MAX, .version = 1, .from_sibling = 1)
+WIRE_CASE(report, .link = 7, .epoch = 8, .status = DYT_ERR_PEER,
+          .text = "a peer", .committed = true, .broken = true, .live_set = 1,
+          .moved_bytes = UINT64_MAX)
+WIRE_CASE(request, .what = DYTI_REQUEST_RESTORE, .version = UINT64_MAX,
+          .snapshot = true, .takes = true, .status = -3, .text = "why")
+WIRE_CASE(answer, .what = DYTI_ANSWER_RELEASED, .version = UINT64_MAX,
+          .status = DYT_ERR_STATE, .text = "no")
+WIRE_CASE(status, .json = "{\"schema\": \"dynatrain-session-1\"}")
+
 #define WIRE_ROW(name)                                                         \
     {                                                                          \
 #name, wire_encode_##name, wire_again_##name                           \
@@ -101,7 +203,11 @@ static const struct wire_case wire_cases[] = {
     WIRE_ROW(hello),     WIRE_ROW(assign),     WIRE_ROW(ready),
     WIRE_ROW(heartbeat), WIRE_ROW(switch),     WIRE_ROW(switch_done),
     WIRE_ROW(generate),  WIRE_ROW(samples),    WIRE_ROW(train),
-    WIRE_ROW(metrics),   WIRE_ROW(checkpoint), WIRE_ROW(error)};
+    WIRE_ROW(metrics),   WIRE_ROW(checkpoint), WIRE_ROW(error),
+    WIRE_ROW(join),      WIRE_ROW(joined),     WIRE_ROW(rows),
+    WIRE_ROW(catalogue), WIRE_ROW(memory),     WIRE_ROW(readers),
+    WIRE_ROW(link),      WIRE_ROW(order),      WIRE_ROW(report),
+    WIRE_ROW(request),   WIRE_ROW(answer),     WIRE_ROW(status)};
 #define WIRE_CASE_COUNT (sizeof(wire_cases) / sizeof(wire_cases[0]))
 
 static const struct dyti_envelope wire_envelope = {.protocol = DYTI_PROTOCOL,

@@ -21,7 +21,9 @@ def pack(x):
         return b"\xd9" + bytes([len(x.encode())]) + x.encode()
     if isinstance(x, bytes):
         return b"\xc4" + bytes([len(x)]) + x
-    return bytes([0x90 + len(x)]) + b"".join(map(pack, x))
+    head = bytes([0x90 + len(x)]) if len(x) < 16 \
+        else b"\xdc" + struct.pack(">H", len(x))
+    return head + b"".join(map(pack, x))
 
 
 def ids(*values):
@@ -36,6 +38,14 @@ PROMPTS = [[9, 2**64 - 1, ids(3, 1, 2)], [10, 0, b""]]
 SAMPLES = [[9, 0, 0, ids(4, 5), floats(-1, -2), floats(-1, -2), 0.5, False,
             [[7, 0, 2]]],
            [9, 1, 1, b"", b"", b"", 0.0, True, []]]
+PIECES = [["gate_proj", 1, 2, 0, 4, 8, 8, 1, 0, 7], ["scalar", 0, 0, 1, 0, 7]]
+ROWS = [["w13", 0, 1, 4, 3, 8, 4, 2, 32, 8, 1, 8, 4, 2, PIECES],
+        ["", 1, 0, 0, 0, []]]
+EXTENTS = [0, 4096, 0x7f0000000000, -1, 0, 0, 0, 0,
+           4096, 64, 1, 3, 0, 8, 9, 10]
+SHARDS = [2, 0, 0, 1, 64, 2, 0, 8, 64, 0, 4, 2, 1, 0, 0, 0, 0]
+PARTS = [[12, 34] + [1, 2, 0, 0, 0, 0] + [EXTENTS, SHARDS],
+         [13, 35] + [0] * 6 + [[], [0]]]
 PAYLOADS = {
     "hello": (1, [4242]),
     "assign": (2, ["name = \"a\"", "model", "", 2]),
@@ -50,6 +60,20 @@ PAYLOADS = {
     "checkpoint": (14, ["runs/a", 8]),
     "error": (16, [-5, -1, "it broke"]),
     "bye": (17, []),
+    "join": (18, ["job", "rollout", "host", 1, 2, 0, 1] + [0, 1] * 4 +
+             [0, 0, 0, 0, 0, 0, 77, 12, 34, 60000000000]),
+    "joined": (19, [5, 77, 12, 34]),
+    "rows": (20, [ROWS]),
+    "catalogue": (21, [2**64 - 1, [["norm", 31, -1, -1, True, 0, 1, 576],
+                                   ["", 0, 0, 0, False, 1, 0]]]),
+    "memory": (22, [0, "", 2**32 - 1, PARTS]),
+    "readers": (23, [3, b"\x00\x01\xff"]),
+    "link": (24, [1, 1, 1, 2, 1, 0, 1, 0, 5, -1, 10**10, 1, PARTS]),
+    "order": (25, [1, 2, 3, 4, 1]),
+    "report": (26, [7, 8, -5, "a peer", True, True, 1, 9]),
+    "request": (27, [4, 9, True, False, 0, ""]),
+    "answer": (28, [3, 9, -3, "no"]),
+    "status": (29, ["{}"]),
 }
 
 
@@ -69,6 +93,11 @@ def main():
         "short_logprobs": head + pack([1, PROMPTS, [
             [9, 0, 0, ids(4, 5), floats(-1), floats(-1, -2), 0.5, False, []]]]),
         "empty": b"",
+        "rows_of_nothing": head + b"\x91\xdd\x00\x00\x00\x40" + b"\x00" * 64,
+        "shards_of_nothing": head + pack([0, "", 1, [
+            [12, 34] + [0] * 6 + [[], [40] + [0] * 200]]]),
+        "half_an_extent": head + pack([0, "", 1, [
+            [12, 34] + [0] * 6 + [EXTENTS[:11], [0]]]]),
     }
     for name, data in broken.items():
         (folder / f"broken_{name}").write_bytes(data)
