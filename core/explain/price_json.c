@@ -1,4 +1,5 @@
 /* A price for programs: exact bytes, seconds as numbers. */
+#include "explain/outcome.h"
 #include "explain/price.h"
 #include "explain/price_words.h"
 
@@ -174,6 +175,9 @@ void dyti_price_json(const struct dyti_price *price, bool matrix,
     put_promotion(price, json);
     if (matrix) {
         put_matrix(price->traffic, json);
+        dyti_explain_simulation_json(&price->row[0].simulation, json,
+                                     "simulation");
+        dyti_explain_promotion_json(&price->promotion, json, "collectives");
     }
     dyti_words_hex_json(json, "fingerprint", price->traffic->fingerprint);
     dyti_json_end(json);

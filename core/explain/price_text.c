@@ -1,10 +1,13 @@
 /* A price for people who read text. */
+#include "explain/outcome.h"
 #include "explain/price.h"
 #include "explain/price_words.h"
 #include "explain/words.h"
 
 #include <inttypes.h>
 #include <math.h>
+
+#define COLLECTIVES_SHOWN 4u
 
 struct dyti_words dyti_words_seconds(double s)
 {
@@ -245,7 +248,7 @@ static void print_strategies(const struct dyti_price *p, FILE *out)
     }
 }
 
-static void print_promotion(const struct dyti_price *p, FILE *out)
+static enum dyt_status print_promotion(const struct dyti_price *p, FILE *out)
 {
     const struct dyti_promotion *c = &p->promotion;
 
@@ -267,17 +270,32 @@ static void print_promotion(const struct dyti_price *p, FILE *out)
                     ? ""
                     : ", not faster than optimal");
     }
+    return c->count > 0 ? dyti_explain_promotion(c, COLLECTIVES_SHOWN, out)
+                        : DYT_OK;
+}
+
+/* Of `optimal`. */
+static enum dyt_status print_simulation(const struct dyti_price *p, FILE *out)
+{
+    fprintf(out, "\n%s ", p->row[0].name);
+    return dyti_explain_simulation(&p->row[0].simulation, out);
 }
 
 enum dyt_status dyti_price_text(const struct dyti_price *price, FILE *out)
 {
+    enum dyt_status st;
+
     print_head(price, out);
     print_bytes(price, out);
     print_choices(price, out);
     print_memory(price, out);
     print_bounds(price, out);
     print_strategies(price, out);
-    print_promotion(price, out);
+    st = print_simulation(price, out);
+    st = st != DYT_OK ? st : print_promotion(price, out);
+    if (st != DYT_OK) {
+        return st;
+    }
     fprintf(out, "  seconds are simulated from the cluster's numbers; nothing "
                  "was measured\n");
     return dyti_words_done(out, "the price");

@@ -288,6 +288,35 @@ static enum dyt_status check_map(const struct dyti_model *model,
     return st;
 }
 
+/* ---- fields of one dialect ------------------------------------------------
+ */
+
+static enum dyt_status check_own_fields(const struct dyti_model *model,
+                                        const struct dyti_layout_desc *d)
+{
+    bool megatron = d->dialect == DYTI_DIALECT_MEGATRON;
+
+    if (d->bucket_multiple > 0 && (!megatron || d->zero != 1)) {
+        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                         "bucket_multiple %u is only available for the buckets "
+                         "of megatron with zero 1",
+                         d->bucket_multiple);
+    }
+    if (d->glu_interleave > 0 && (!megatron || model->arch.moe.count == 0)) {
+        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                         "glu_interleave %u is only available for the routed "
+                         "experts of megatron",
+                         d->glu_interleave);
+    }
+    if (d->round_robin && d->dialect != DYTI_DIALECT_ZERO12) {
+        return DYTI_FAIL(
+            DYT_ERR_UNSUPPORTED,
+            "zero_order round_robin is only available for the flat "
+            "tensors of zero12");
+    }
+    return DYT_OK;
+}
+
 /* ---- the whole ----------------------------------------------------------- */
 
 enum dyt_status dyti_zero_ranges_check(const char *what,
@@ -334,6 +363,7 @@ enum dyt_status dyti_layout_check(const struct dyti_model *model,
     st = st != DYT_OK ? st : check_dtypes(desc);
     st = st != DYT_OK ? st : check_expert_degrees(model, desc);
     st = st != DYT_OK ? st : check_map(model, desc);
+    st = st != DYT_OK ? st : check_own_fields(model, desc);
     if (st == DYT_OK) {
         *out_member_count = count;
     }

@@ -154,6 +154,12 @@ static uint64_t fingerprint(const struct dyti_layout *layout)
     for (size_t i = 0; i < sizeof(number) / sizeof(number[0]); i++) {
         state = dyti_fingerprint_u64(state, number[i]);
     }
+    /* came later: what does not use them keeps its number */
+    if (d->bucket_multiple > 0 || d->glu_interleave > 0 || d->round_robin) {
+        state = dyti_fingerprint_u64(state, d->bucket_multiple);
+        state = dyti_fingerprint_u64(state, d->glu_interleave);
+        state = dyti_fingerprint_u64(state, d->round_robin);
+    }
     return print_arrays(state, layout);
 }
 

@@ -113,8 +113,17 @@ struct dyti_layout_desc {
     uint32_t expert_zero_range_count;
     uint32_t vocab_multiple; /* megatron: make_vocab_size_divisible_by (0: 128);
                                 vllm: padding (0: 64) */
-    bool own_dtypes; /* list: each shard says its own, `dtype` is for counts of
-                        bytes before there are shards */
+    uint32_t
+        bucket_multiple;     /* megatron, zero 1: the end of a bucket is padded
+                                to a multiple of this too (65536 for the bus
+                                bandwidth of NCCL); 0: of lcm(ranks, 128) only */
+    uint32_t glu_interleave; /* megatron: rows of gate, then of up, that take
+                                turns in fc1 of routed experts; 0: all of gate,
+                                then all of up */
+    bool round_robin; /* zero12: parameter i of a group goes to partition i mod
+                         ranks, before partitions are joined and cut anew */
+    bool own_dtypes;  /* list: each shard says its own, `dtype` is for counts of
+                         bytes before there are shards */
     bool lazy; /* build no views: worlds of thousands of ranks; views of single
                   ranks come from dyti_layout_view_build() */
 };

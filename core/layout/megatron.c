@@ -5,10 +5,10 @@
  * zero 1, the distributed optimizer: per (type of the parameters, routed
  * experts or not) one buffer of parameters and one of gradients, last parameter
  * first, each from a multiple of 64 elements on; a bucket's end is padded to a
- * multiple of lcm(ranks, 128), and every bucket is cut into as many equal
- * slices as there are data-parallel ranks, wherever a parameter ends.  Master
- * and moments are a rank's slices.  An embedding that the first and the last
- * stage share has a bucket of its own. */
+ * multiple of lcm(ranks, 128), or lcm(ranks, 128, bucket_multiple), and every
+ * bucket is cut into as many equal slices as there are data-parallel ranks,
+ * wherever a parameter ends.  Master and moments are a rank's slices.  An
+ * embedding that the first and the last stage share has a bucket of its own. */
 #include "layout/megatron.h"
 
 #include "base/array.h"
@@ -18,90 +18,6 @@
 
 #define START_ALIGN  64u  /* elements */
 #define BUCKET_ALIGN 128u /* elements, and the ranks' number divides it too */
-
-/* ---- refusals ------------------------------------------------------------ */
-
-static bool tp_works(const void *arg, uint32_t tp)
-{
-    const struct dyti_arch *a = arg;
-    bool latent = a->mla.kv_lora > 0;
-
-    return a->q_heads % tp == 0 &&
-           (latent || a->kv_heads % tp == 0 || tp % a->kv_heads == 0) &&
-           (latent || (a->q_heads + 2 * a->kv_heads) * a->head_dim % tp == 0) &&
-           (a->ffn % tp == 0 || a->moe.count > 0) &&
-           (a->moe.shared_ffn % tp == 0);
-}
-
-static bool etp_works(const void *arg, uint32_t etp)
-{
-    return ((const struct dyti_arch *)arg)->moe.ffn % etp == 0;
-}
-
-static bool ep_works(const void *arg, uint32_t ep)
-{
-    return ((const struct dyti_arch *)arg)->moe.count % ep == 0;
-}
-
-/* A dense layer of a model that has experts too. */
-static bool has_dense_layer(const struct dyti_arch *a)
-{
-    return a->moe.count == 0 || a->moe.first_layer > 0 || a->moe.layer_step > 1;
-}
-
-static enum dyt_status check_experts(const struct dyti_layout *layout)
-{
-    const struct dyti_arch *a = &layout->model->arch;
-    const struct dyti_layout_desc *d = &layout->desc;
-    uint32_t ep = dyti_degree(d->ep), etp = dyti_degree(d->etp);
-
-    if (d->experts != DYTI_EXPERTS_LINEAR) {
-        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                         "megatron: experts lie in blocks, rank by rank: only "
-                         "linear is available");
-    }
-    if (!ep_works(a, ep)) {
-        return DYTI_FAIL(
-            DYT_ERR_LAYOUT,
-            "megatron: ep %u does not divide the %lld experts; "
-            "the nearest degree that works is ep %u",
-            ep, (long long)a->moe.count,
-            dyti_nearest_degree(ep, (uint32_t)a->moe.count, ep_works, a));
-    }
-    if (!etp_works(a, etp)) {
-        return DYTI_FAIL(
-            DYT_ERR_LAYOUT,
-            "megatron: etp %u does not divide the %lld rows of "
-            "an expert; the nearest degree that works is etp %u",
-            etp, (long long)a->moe.ffn,
-            dyti_nearest_degree(etp, (uint32_t)a->moe.ffn, etp_works, a));
-    }
-    return DYT_OK;
-}
-
-static enum dyt_status check(const struct dyti_layout *layout)
-{
-    const struct dyti_arch *a = &layout->model->arch;
-    const struct dyti_layout_desc *d = &layout->desc;
-
-    if (d->zero > 1) {
-        return DYTI_FAIL(DYT_ERR_LAYOUT,
-                         "megatron: zero %u: the distributed optimizer cuts "
-                         "master and moments; the nearest that works is zero 1",
-                         d->zero);
-    }
-    if (!tp_works(a, d->tp) || (has_dense_layer(a) && a->ffn % d->tp != 0)) {
-        return DYTI_FAIL(
-            DYT_ERR_LAYOUT,
-            "megatron: tp %u does not divide %lld query heads, "
-            "%lld query groups (or they it) and %lld FFN rows; "
-            "the nearest degree that works is tp %u",
-            d->tp, (long long)a->q_heads, (long long)a->kv_heads,
-            (long long)a->ffn,
-            dyti_nearest_degree(d->tp, (uint32_t)a->q_heads, tp_works, a));
-    }
-    return a->moe.count > 0 ? check_experts(layout) : DYT_OK;
-}
 
 /* ---- buffers ------------------------------------------------------------- */
 
@@ -138,6 +54,20 @@ static uint64_t gcd(uint64_t a, uint64_t b)
 static uint64_t round_up(uint64_t x, uint64_t step)
 {
     return (x + step - 1) / step * step;
+}
+
+static uint64_t lcm(uint64_t a, uint64_t b)
+{
+    return a / gcd(a, b) * b;
+}
+
+/* What the length of a bucket is a multiple of. */
+static uint64_t bucket_align(const struct group *g)
+{
+    uint32_t more = g->placer->list->layout->desc.bucket_multiple;
+
+    return g->padded ? lcm(lcm(g->size, BUCKET_ALIGN), more == 0 ? 1 : more)
+                     : 1;
 }
 
 /* Experts have a buffer of their own where other ranks share them. */
@@ -193,15 +123,13 @@ static const char *buffer_name(enum dyti_kind kind)
 /* Pad the open bucket and place what lies in it. */
 static enum dyt_status close_bucket(struct group *g)
 {
-    uint64_t align =
-        g->padded ? g->size / gcd(g->size, BUCKET_ALIGN) * BUCKET_ALIGN : 1;
     uint64_t length, each, lo, offset;
     enum dyt_status st = DYT_OK;
 
     if (g->open_count == 0) {
         return DYT_OK;
     }
-    length = round_up(g->end - g->bucket_start, align);
+    length = round_up(g->end - g->bucket_start, bucket_align(g));
     each = g->cut ? length / g->size : length;
     lo = g->bucket_start + (g->cut ? g->rank * each : 0);
     offset = g->base + (g->cut ? g->slices : g->bucket_start) * g->element;
@@ -366,7 +294,7 @@ static void first_alike(const struct dyti_layout *layout, enum dyti_kind kind,
 
 const struct dyti_dialect_ops dyti_dialect_megatron = {
     .name = "megatron",
-    .check = check,
+    .check = dyti_megatron_check,
     .even_regions = true,
     .representative = representative,
     .alike = alike,

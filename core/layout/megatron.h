@@ -14,6 +14,9 @@ void dyti_megatron_list(struct dyti_locals *list);
 enum dyt_status dyti_megatron_place(const struct dyti_placer *p,
                                     uint64_t *offset);
 
+/* dyti_dialect_ops.check */
+enum dyt_status dyti_megatron_check(const struct dyti_layout *layout);
+
 /* Rows of the vocabulary with padding: a multiple of vocab_multiple (128) times
  * tp. */
 int64_t dyti_megatron_vocab(const struct dyti_layout *layout);

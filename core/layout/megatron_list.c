@@ -2,7 +2,8 @@
  *
  *   linear_qkv  per query group: its query heads, one K head, one V head; TP
  *               cuts the raw rows, so that a rank may own only queries
- *   linear_fc1  [gate of this rank; up of this rank]
+ *   linear_fc1  [gate of this rank; up of this rank]; of routed experts with
+ *               glu_interleave, rows of both in turns
  *   norms       inside the linear that follows them
  *   experts     one weight per local expert, counted from 0 on each rank
  *   layers      counted from 0 on each (virtual) stage
@@ -209,26 +210,32 @@ static void latent_attention(struct walk *w)
 
 /* ---- MLP ----------------------------------------------------------------- */
 
-/* [gate; up] of share `rank` of `size`; expert: added to both indices. */
+/* [gate; up] of share `rank` of `size`, or `turn` rows of each in turns;
+ * number: of an expert, behind the name. */
 static void gate_up(struct walk *w, uint32_t gate, uint32_t up, uint32_t size,
-                    uint32_t rank, const char *name, int32_t number)
+                    uint32_t rank, const char *name, int32_t number,
+                    int64_t turn)
 {
     const struct dyti_tensor *t = &w->list->layout->model->tensor[gate];
-    int64_t each = t->shape[0] / size;
+    int64_t each = t->shape[0] / size, lo = rank * each;
     int64_t shape[2] = {2 * each, t->shape[1]};
-    struct dyti_put put = {
-        .tensor = gate, .lo = rank * each, .hi = (rank + 1) * each};
 
+    turn = turn == 0 ? each : turn;
     if (number < 0) {
         dyti_locals_begin(w->list, gate, 2, shape, "%s%s", w->prefix, name);
     } else {
         dyti_locals_begin(w->list, gate, 2, shape, "%s%s%d", w->prefix, name,
                           number);
     }
-    dyti_locals_put(w->list, &put);
-    put.tensor = up;
-    put.at = each;
-    dyti_locals_put(w->list, &put);
+    for (int64_t at = 0; at < each; at += turn) {
+        struct dyti_put put = {
+            .tensor = gate, .lo = lo + at, .hi = lo + at + turn, .at = 2 * at};
+
+        dyti_locals_put(w->list, &put);
+        put.tensor = up;
+        put.at += turn;
+        dyti_locals_put(w->list, &put);
+    }
 }
 
 static void dense_mlp(struct walk *w)
@@ -245,7 +252,7 @@ static void dense_mlp(struct walk *w)
         return;
     }
     gate_up(w, w->at.slot[DYTI_SLOT_GATE], w->at.slot[DYTI_SLOT_UP],
-            part->tp_size, part->tp_rank, "mlp.linear_fc1.weight", -1);
+            part->tp_size, part->tp_rank, "mlp.linear_fc1.weight", -1, 0);
     by_tp(w, DYTI_SLOT_DOWN, 1, "mlp.linear_fc2.weight");
 }
 
@@ -279,7 +286,8 @@ static void experts(struct walk *w)
         gate_up(w, w->at.slot[DYTI_SLOT_EXPERT_GATE] + e,
                 w->at.slot[DYTI_SLOT_EXPERT_UP] + e,
                 dyti_degree(part->etp_size), part->etp_rank,
-                "mlp.experts.linear_fc1.weight", (int32_t)i);
+                "mlp.experts.linear_fc1.weight", (int32_t)i,
+                layout->desc.glu_interleave);
     }
     for (uint32_t i = 0; i < places; i++) {
         uint32_t e =
@@ -300,7 +308,7 @@ static void moe_mlp(struct walk *w)
     if (has(w, DYTI_SLOT_SHARED_GATE)) {
         gate_up(w, w->at.slot[DYTI_SLOT_SHARED_GATE],
                 w->at.slot[DYTI_SLOT_SHARED_UP], part->tp_size, part->tp_rank,
-                "mlp.shared_experts.linear_fc1.weight", -1);
+                "mlp.shared_experts.linear_fc1.weight", -1, 0);
         by_tp(w, DYTI_SLOT_SHARED_DOWN, 1,
               "mlp.shared_experts.linear_fc2.weight");
     }

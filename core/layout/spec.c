@@ -26,6 +26,9 @@ enum key {
     KEY_RANKS,
     KEY_PP_LAYERS,
     KEY_VOCAB_MULTIPLE,
+    KEY_BUCKET_MULTIPLE,
+    KEY_GLU_INTERLEAVE,
+    KEY_ZERO_ORDER,
     KEY_DTYPE,     /* + kind */
     KEY_RESIDENCY, /* + kind */
     KEY_COUNT
@@ -34,7 +37,7 @@ enum key {
 /* In the order of enum key; the last two with every kind. */
 #define PLAIN_KEYS                                                             \
     "tp|pp|dp|cp|ep|etp|vpp|zero|order|experts|hosts|world|ranks|pp_layers|"   \
-    "vocab_multiple"
+    "vocab_multiple|bucket_multiple|glu_interleave|zero_order"
 #define KINDS "param|grad|master|exp_avg|exp_avg_sq|extra"
 #define ALL_KEYS                                                               \
     PLAIN_KEYS "|dialect|dtype.param|dtype.grad|dtype.master|dtype.exp_avg|"   \
@@ -96,6 +99,10 @@ static uint32_t *degree_of(struct dyti_layout_desc *d, enum key key)
         return &d->vpp;
     case KEY_WORLD:
         return &d->world_size;
+    case KEY_BUCKET_MULTIPLE:
+        return &d->bucket_multiple;
+    case KEY_GLU_INTERLEAVE:
+        return &d->glu_interleave;
     default:
         return &d->vocab_multiple;
     }
@@ -131,6 +138,19 @@ static enum dyt_status set_experts(struct dyti_spec_reader *r,
     }
     if (st == DYT_OK) {
         r->spec->desc.experts = (enum dyti_expert_map)how;
+    }
+    return st;
+}
+
+static enum dyt_status set_zero_order(struct dyti_spec_reader *r,
+                                      const char *value)
+{
+    uint32_t how = 0;
+    enum dyt_status st =
+        dyti_spec_word(r, "zero_order", value, "catalogue|round_robin", &how);
+
+    if (st == DYT_OK) {
+        r->spec->desc.round_robin = how == 1;
     }
     return st;
 }
@@ -195,6 +215,8 @@ enum dyt_status dyti_spec_set_key(struct dyti_spec_reader *r, const char *name,
         return dyti_spec_number(r, name, value, 3, &r->spec->desc.zero);
     case KEY_ORDER:
         return dyti_spec_order(r, value);
+    case KEY_ZERO_ORDER:
+        return set_zero_order(r, value);
     case KEY_EXPERTS:
         return set_experts(r, value);
     case KEY_HOSTS:

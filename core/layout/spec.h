@@ -17,6 +17,10 @@
  *   experts                  linear, round_robin, or the experts of each slot
  *                            of each ep rank: 0+1+4/2+3+4 (-1: empty)
  *   vocab_multiple           what the vocabulary is padded to
+ *   bucket_multiple          megatron, zero=1: and a bucket's end (65536)
+ *   glu_interleave           megatron: rows of gate and up of routed experts
+ *                            that take turns
+ *   zero_order               zero12: catalogue, round_robin
  *   dtype.KIND               f32, bf16, f16
  *   residency.KIND           held, parked, derived, dropped
  *

@@ -163,6 +163,15 @@ enum dyt_status dyti_layout_spec_text(const struct dyti_layout_desc *desc,
     if (desc->vocab_multiple > 0) {
         add(&t, ",vocab_multiple=%u", desc->vocab_multiple);
     }
+    if (desc->bucket_multiple > 0) {
+        add(&t, ",bucket_multiple=%u", desc->bucket_multiple);
+    }
+    if (desc->glu_interleave > 0) {
+        add(&t, ",glu_interleave=%u", desc->glu_interleave);
+    }
+    if (desc->round_robin) {
+        add(&t, ",zero_order=round_robin");
+    }
     add_lists(&t, desc);
     add_kinds(&t, desc);
     if (t.status != DYT_OK) {

@@ -3,6 +3,8 @@
  * to a multiple of twice the data-parallel ranks, and cut into equal contiguous
  * partitions that do not care where a parameter ends.  Parameters themselves
  * stay whole; the master is the partition.  ZeRO-2 cuts gradients likewise.
+ * round_robin: parameter i of a group goes to partition i mod ranks, partitions
+ * one behind the other are the flat tensor, which is padded and cut as ever.
  * Groups: by type of the parameters; routed experts, which other ranks share,
  * in groups of their own. */
 #include "layout/local.h"
@@ -22,6 +24,7 @@ struct group {
     uint64_t lo, hi;     /* elements of it that the part holds */
     uint64_t offset, at; /* of lo in the region; elements walked so far */
     uint32_t number;     /* in the buffers' names */
+    uint32_t ranks;      /* that share it */
 };
 
 /* All of one part and kind.  Equal layers have equal sums, so that a walk looks
@@ -151,6 +154,7 @@ static enum dyt_status begin_group(struct flat *f, uint32_t index,
         return DYT_OK;
     }
     dyti_hf_group(f->list->part, &like, &size, &rank);
+    g->ranks = size;
     align = 2u * (uint64_t)size;
     g->hi = (g->total + align - 1) / align * align;
     g->element = dyti_dtype_bytes(dtype);
@@ -262,6 +266,69 @@ static enum dyt_status place_runs(struct flat *f)
     return st;
 }
 
+/* ---- round robin --------------------------------------------------------- */
+
+/* A parameter of a group, in the catalogue's order. */
+struct member {
+    uint32_t index;
+    bool again; /* one before it has its boxes, and nobody asks for more */
+};
+
+static uint32_t members_of(const struct flat *f, uint32_t group,
+                           struct member *out)
+{
+    const struct dyti_layout *layout = f->list->layout;
+    uint32_t count = 0;
+
+    for (uint32_t r = 0; r < layout->index->run_count; r++) {
+        const struct dyti_layout_run *run = &layout->index->run[r];
+        bool again = f->once && dyti_layout_run_before(layout, r) != UINT32_MAX;
+
+        for (uint32_t i = run->first; i < run->end; i++) {
+            if (group_of(f, i) == group) {
+                out[count++] = (struct member){i, again};
+            }
+        }
+    }
+    return count;
+}
+
+static enum dyt_status place_in_turn(struct flat *f, struct group *g,
+                                     const struct member *m, uint32_t count)
+{
+    enum dyt_status st = DYT_OK;
+
+    for (uint32_t rank = 0; rank < g->ranks; rank++) {
+        for (uint32_t i = rank; i < count && st == DYT_OK; i += g->ranks) {
+            if (m[i].again) {
+                g->at += dyti_hf_elements(
+                    f->list->part, &f->list->layout->model->tensor[m[i].index]);
+            } else {
+                st = place_tensor(f, g, m[i].index);
+            }
+        }
+    }
+    return st;
+}
+
+static enum dyt_status place_round_robin(struct flat *f)
+{
+    uint32_t tensors = f->list->layout->model->tensor_count;
+    struct member *m = malloc(tensors * sizeof(*m));
+    enum dyt_status st = DYT_OK;
+
+    if (m == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "an order of %u tensors", tensors);
+    }
+    for (uint32_t g = 0; g < GROUPS && st == DYT_OK; g++) {
+        if (f->group[g].total > 0) {
+            st = place_in_turn(f, &f->group[g], m, members_of(f, g, m));
+        }
+    }
+    free(m);
+    return st;
+}
+
 /* Tensors that are not trained lie whole behind all groups. */
 static enum dyt_status place_fixed(struct flat *f, uint64_t *offset)
 {
@@ -304,7 +371,9 @@ static enum dyt_status emit(const struct dyti_layout *layout,
     st = f.sum != NULL && f.summed != NULL
              ? begin_groups(&f, &offset)
              : DYTI_FAIL(DYT_ERR_NOMEM, "the groups of zero12");
-    st = st != DYT_OK ? st : place_runs(&f);
+    if (st == DYT_OK) {
+        st = layout->desc.round_robin ? place_round_robin(&f) : place_runs(&f);
+    }
     st = st != DYT_OK ? st : place_fixed(&f, &offset);
     if (st == DYT_OK) {
         *out_region_bytes = offset;

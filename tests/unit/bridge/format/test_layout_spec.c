@@ -143,7 +143,9 @@ static void what_is_written_reads_back(void **state)
         "native:tp=2,pp=2,dp=3,zero=2,cp=2",
         "hf:dp=4",
         "megatron:tp=2,pp=2,vpp=2,pp_layers=1+2+1+2,zero=1",
+        "megatron:dp=2,zero=1,bucket_multiple=65536,glu_interleave=32",
         "zero12:dp=8,zero=2",
+        "zero12:dp=8,zero_order=round_robin",
         "zero3:dp=5,dtype.param=f32",
         "fsdp2:tp=2,dp=3,hosts=4",
         "vllm:tp=4,ranks=7+5+3+1,world=12,hosts=8+4",
@@ -193,6 +195,9 @@ static void wrong_ones_name_key_and_nearest(void **state)
     refused("native:pp=2,pp_layers=1", "pp_layers has 1 entries");
     refused("vllm:ep=2,experts=0+1", "experts has 1 rows, ep 2");
     refused("vllm:experts=linaer", "did you mean \"linear\"?");
+    refused("zero12:zero_order=round_robbin", "did you mean \"round_robin\"?");
+    refused("megatron:bucket_multiple=0", "bucket_multiple is 0: at least 1");
+    refused("megatron:dtype.param=f8", "one of f32|bf16|f16");
     refused("native:tp=4,hosts=2+1", "hosts have 3 ranks, the world has 4");
     refused("native:hosts=0", "a host without ranks");
     refused("native:tp=1048576,dp=1048576", "more than");

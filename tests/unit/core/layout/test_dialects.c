@@ -91,6 +91,11 @@ static struct dyti_layout_desc random_desc(struct dice *d,
     }
     memcpy(x.order, order[roll(d, 3)], sizeof(x.order));
     x.vocab_multiple = roll(d, 2) == 0 ? 0 : 8;
+    x.round_robin = dialect == DYTI_DIALECT_ZERO12 && roll(d, 2) == 0;
+    if (dialect == DYTI_DIALECT_MEGATRON) {
+        x.bucket_multiple = x.zero == 1 && roll(d, 3) == 0 ? 320 : 0;
+        x.glu_interleave = arch->moe.count > 0 ? roll(d, 4) : 0;
+    }
     x.dtype[DYTI_PARAM] = roll(d, 2) == 0 ? DYTI_F32 : DYTI_BF16;
     x.world_size = x.tp * x.pp * x.dp * x.cp;
     return x;

@@ -291,8 +291,8 @@ static void fingerprint_tells_inputs_apart(void **state)
                           layers[] = {1, 2}, even[] = {2, 1};
     const struct dyti_layout_desc base = {
         .phase = "train", .world_size = 4, .tp = 1, .pp = 2, .dp = 2};
-    struct dyti_layout_desc desc[10];
-    uint64_t seen[10];
+    struct dyti_layout_desc desc[14];
+    uint64_t seen[14];
     struct dyti_model *model = model_of((struct dyti_arch)DYT_ARCH_TINY_8_2);
 
     (void)state;
@@ -309,6 +309,12 @@ static void fingerprint_tells_inputs_apart(void **state)
     desc[8].tp = 2, desc[8].pp = 1;
     desc[9].ranks = same; /* the defaults, written out: equal */
     desc[9].pp_layers = even;
+    for (size_t i = 10; i < DYT_TEST_COUNT(desc); i++) {
+        desc[i].dialect = i < 12 ? DYTI_DIALECT_ZERO12 : DYTI_DIALECT_MEGATRON;
+        desc[i].zero = 1;
+    }
+    desc[11].round_robin = true;
+    desc[13].bucket_multiple = 65536;
     for (size_t i = 0; i < DYT_TEST_COUNT(desc); i++) {
         struct dyti_layout *layout = NULL;
 

@@ -225,6 +225,36 @@ static void experts_are_counted_locally(void **state)
     dyti_model_destroy(m);
 }
 
+/* Rule: moe_mlp_glu_interleave_size s: s rows of gate and s of up take turns in
+ * an expert's fc1; shared experts and dense layers keep gate over up. */
+static void gate_and_up_of_experts_may_take_turns(void **state)
+{
+    struct dyti_arch arch =
+        DYT_ARCH(DYTI_DEEPSEEK_V3, 50, 16, 2, 4, 4, 6, 24, .tied = false,
+                 .moe = {6, 2, 12, 24, 1, 1, true}, .mla = {10, 8, 2, 4, 5});
+    struct dyti_model *m = dyt_model(arch);
+    struct dyti_layout *l = train(
+        m, (struct dyti_layout_desc){.tp = 2, .etp = 2, .glu_interleave = 3});
+    static const char fc1[] = "decoder.layers.1.mlp.experts.linear_fc1.weight4";
+    static const char gate[] = "model.layers.1.mlp.experts.4.gate_proj.weight";
+    static const char up[] = "model.layers.1.mlp.experts.4.up_proj.weight";
+
+    (void)state;
+    for (uint32_t r = 0; r < 2; r++) {
+        for (int64_t turn = 0; turn < 2; turn++) {
+            dyt_assert_rows(l, r, fc1, 6 * turn, 3, gate, r * 6 + turn * 3);
+            dyt_assert_rows(l, r, fc1, 6 * turn + 3, 3, up, r * 6 + turn * 3);
+        }
+        dyt_assert_rows(
+            l, r, "decoder.layers.1.mlp.shared_experts.linear_fc1.weight", 12,
+            12, "model.layers.1.mlp.shared_experts.up_proj.weight", r * 12);
+        dyt_assert_rows(l, r, "decoder.layers.0.mlp.linear_fc1.weight", 0, 12,
+                        "model.layers.0.mlp.gate_proj.weight", r * 12);
+    }
+    dyti_layout_destroy(l);
+    dyti_model_destroy(m);
+}
+
 /* ---- the distributed optimizer ------------------------------------------- */
 
 /* Locals A, B, C in the order of their modules. */
@@ -302,6 +332,33 @@ static void the_end_is_padded_to_the_lcm(void **state)
     assert_string_equal(s.text, "A[0:100]@0");
     assert_int_equal(s.bytes, 128 * 4);
     dyti_locals_fini(&list);
+}
+
+/* Rule: for the bus bandwidth lcm(DP, 128, 65536): all of A, B and C is in the
+ * first of four slices of 16384, and 3 ranks pad to 196608. */
+static void the_end_may_be_padded_for_the_bus(void **state)
+{
+    static const int64_t rows[] = {100, 70, 10};
+
+    (void)state;
+    for (uint32_t ranks = 3; ranks <= 4; ranks++) {
+        for (uint32_t r = 0; r < ranks; r++) {
+            struct dyt_hand h;
+            struct dyti_locals list;
+            struct dyt_shown s = {.model = &h.model};
+
+            dyt_hand_init(&h, rows, 3, 0, DYTI_DIALECT_MEGATRON, 1, ranks, r);
+            h.layout.desc.bucket_multiple = 65536;
+            hand_list(&list, &h, 3);
+            show_place(&list, DYTI_MASTER, &s);
+            assert_string_equal(
+                s.text, r == 0 ? "C[0:10]@0 B[0:70]@64 A[0:100]@192" : "");
+            assert_int_equal(s.bytes, ranks == 4 ? 16384 * 4 : 65536 * 4);
+            show_place(&list, DYTI_PARAM, &s);
+            assert_int_equal(s.bytes, ranks == 4 ? 65536 * 4 : 196608 * 4);
+            dyti_locals_fini(&list);
+        }
+    }
 }
 
 /* Rule: an embedding that two stages share has a bucket of its own: it begins
@@ -392,6 +449,18 @@ static void what_megatron_has_not_is_refused(void **state)
     x.dp = x.ep = 2;
     x.experts = DYTI_EXPERTS_ROUND_ROBIN;
     dyt_refused(moe, x, "only linear is available");
+    x = d;
+    x.glu_interleave = 2;
+    dyt_refused(m, x, "only available for the routed experts of megatron");
+    x.tp = x.etp = 2;
+    x.glu_interleave = 5;
+    dyt_refused(moe, x, "nearest that works is 4");
+    x = d;
+    x.bucket_multiple = 65536;
+    dyt_refused(m, x, "with zero 1");
+    x = d;
+    x.round_robin = true;
+    dyt_refused(m, x, "flat tensors of zero12");
     dyti_model_destroy(m);
     dyti_model_destroy(moe);
 }
@@ -403,8 +472,10 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_vocabulary_depends_on_tp),
     cmocka_unit_test(layers_have_local_numbers),
     cmocka_unit_test(experts_are_counted_locally),
+    cmocka_unit_test(gate_and_up_of_experts_may_take_turns),
     cmocka_unit_test(slices_ignore_borders),
     cmocka_unit_test(the_end_is_padded_to_the_lcm),
+    cmocka_unit_test(the_end_may_be_padded_for_the_bus),
     cmocka_unit_test(a_shared_embedding_has_its_own_bucket),
     cmocka_unit_test(both_homes_share_the_embedding),
     cmocka_unit_test(experts_have_their_own_buffer),

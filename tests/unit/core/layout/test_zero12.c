@@ -27,6 +27,34 @@ static void a_group_is_padded_at_its_end_only(void **state)
     }
 }
 
+/* Rule: parameter i goes to partition i mod ranks, and partitions are joined
+ * before they are cut: A, C, then B, D.  100 + 10 and 70 + 50 elements over 2
+ * ranks are 230, padded to 232, 116 each. */
+static void parameters_may_go_round(void **state)
+{
+    static const int64_t rows[] = {100, 70, 10, 50};
+    static const char *const want[] = {"A[0:100]@0 C[0:10]@100 B[0:6]@110",
+                                       "B[6:70]@0 D[0:50]@64"};
+
+    (void)state;
+    for (uint32_t r = 0; r < 2; r++) {
+        struct dyt_hand h;
+        struct dyt_shown s;
+
+        dyt_hand_init(&h, rows, 4, 0, DYTI_DIALECT_ZERO12, 2, 2, r);
+        h.layout.desc.round_robin = true;
+        for (int kind = DYTI_GRAD; kind <= DYTI_EXP_AVG_SQ; kind++) {
+            s = dyt_show(&h, &dyti_dialect_zero12, (enum dyti_kind)kind);
+            assert_string_equal(s.text, want[r]);
+            assert_int_equal(s.bytes, 116 * 4);
+        }
+        s = dyt_show(&h, &dyti_dialect_zero12, DYTI_PARAM);
+        assert_string_equal(s.text,
+                            "A[0:100]@0 C[0:10]@100 B[0:70]@110 D[0:50]@180");
+        assert_int_equal(s.bytes, 232 * 4);
+    }
+}
+
 /* ZeRO-2 cuts gradients like the master, ZeRO-1 does not. */
 static void gradients_are_cut_by_stage_two(void **state)
 {
@@ -83,11 +111,15 @@ static void what_deepspeed_has_not_is_refused(void **state)
     x = d;
     x.tp = 4;
     dyt_refused(m, x, "nearest degree that works is tp 2");
+    x = d;
+    x.bucket_multiple = 65536;
+    dyt_refused(m, x, "only available for the buckets of megatron");
     dyti_model_destroy(m);
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_group_is_padded_at_its_end_only),
+    cmocka_unit_test(parameters_may_go_round),
     cmocka_unit_test(gradients_are_cut_by_stage_two),
     cmocka_unit_test(experts_have_their_own_group),
     cmocka_unit_test(what_deepspeed_has_not_is_refused),
