@@ -130,10 +130,19 @@ struct dyt_session {
     uint32_t released; /* tags */
     bool received_since_restore;
     uint64_t broken_epoch;
+    bool writing; /* a hand works in a run of these rows */
 
     struct dyti_session_link **link; /* [link_count]; NULL; the service's */
     size_t link_count, link_cap;
     struct dyti_link *last; /* the link that ran last; the service's */
+    /* A receive was answered (a peer died) while a hand still writes the rows:
+     * its caller hears it when they are at rest.  The service's. */
+    struct {
+        bool due;
+        enum dyt_status status;
+        uint64_t version;
+        char text[DYTI_SESSION_TEXT_BYTES];
+    } held;
 };
 
 struct dyt_ticket {

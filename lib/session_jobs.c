@@ -88,18 +88,27 @@ static void link_fini(struct dyt_session *s, struct dyti_session_link *k)
 
 void dyti_session_links_close(struct dyt_session *s)
 {
-    for (size_t i = 0; i < s->link_count; i++) {
-        if (s->link[i] != NULL) {
-            link_fini(s, s->link[i]);
-            dyti_snapshot_close(s->link[i]->snapshot);
-            free(s->link[i]);
-        }
-    }
-    free(s->link);
+    struct dyti_session_link **link;
+    struct dyti_snapshot *whole;
+    size_t count;
+
+    pthread_mutex_lock(&s->lock); /* callers look through them */
+    whole = s->whole;
+    s->whole = NULL;
+    link = s->link;
+    count = s->link_count;
     s->link = NULL;
     s->link_count = s->link_cap = 0;
-    dyti_snapshot_close(s->whole);
-    s->whole = NULL;
+    pthread_mutex_unlock(&s->lock);
+    for (size_t i = 0; i < count; i++) {
+        if (link[i] != NULL) {
+            link_fini(s, link[i]);
+            dyti_snapshot_close(link[i]->snapshot);
+            free(link[i]);
+        }
+    }
+    free(link);
+    dyti_snapshot_close(whole);
 }
 
 /* ---- open ---------------------------------------------------------------- */
@@ -225,6 +234,8 @@ static enum dyt_status pause_server(struct dyt_session *s)
     }
     if (s->hook.failed) {
         st = DYTI_FAIL(DYT_ERR_STATE, "the server's pause hook failed");
+    } else if (st == DYT_OK && !s->hook.paused) {
+        st = DYTI_FAIL(DYT_ERR_CANCELLED, "the session is being left");
     }
     s->hook.wanted = false;
     pthread_mutex_unlock(&s->lock);
@@ -271,6 +282,13 @@ static struct dyt_switch_report report_of(const struct dyti_switch_report *r,
         .written_bytes = r->written_bytes};
 }
 
+static void set_writing(struct dyt_session *s, bool writing)
+{
+    pthread_mutex_lock(&s->lock);
+    s->writing = writing;
+    pthread_mutex_unlock(&s->lock);
+}
+
 /* By the hand. */
 static enum dyt_status run(struct dyt_session *s, struct dyti_session_link *k)
 {
@@ -282,6 +300,9 @@ static enum dyt_status run(struct dyt_session *s, struct dyti_session_link *k)
     int64_t start = dyti_session_now();
     enum dyt_status st = receiver ? pause_server(s) : DYT_OK;
 
+    if (receiver) {
+        set_writing(s, true);
+    }
     st = st != DYT_OK ? st : dyti_link_run(k->link, o->epoch, o->version, &r);
     snprintf(k->text, sizeof(k->text), "%s", dyti_error_message());
     said = report_of(&r, o, dyti_session_now() - start);
@@ -298,6 +319,7 @@ static enum dyt_status run(struct dyt_session *s, struct dyti_session_link *k)
         m->broken = dyti_link_valid(k->link) != DYT_OK;
         m->live_set = dyti_link_live_set(k->link);
         note_run(s, k, o, &said, m->broken);
+        set_writing(s, false);
     }
     return st;
 }

@@ -156,6 +156,29 @@ static void begin_ticket(struct dyt_session *s, uint64_t version)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* Whoever hears it may use the rows. */
+static void answer_receive(struct dyt_session *s, enum dyt_status status,
+                           uint64_t version, const char *text)
+{
+    s->held.due = dyti_session_receives(s);
+    if (!s->held.due) {
+        dyti_session_answer(s, DYTI_CALL_RECEIVE, status, version, text);
+        return;
+    }
+    s->held.status = status;
+    s->held.version = version;
+    snprintf(s->held.text, sizeof(s->held.text), "%s", text);
+}
+
+static void answer_held(struct dyt_session *s)
+{
+    if (s->held.due && !dyti_session_receives(s)) {
+        s->held.due = false;
+        dyti_session_answer(s, DYTI_CALL_RECEIVE, s->held.status,
+                            s->held.version, s->held.text);
+    }
+}
+
 static enum dyt_status on_answer(struct dyt_session *s,
                                  const struct dyti_hub_frame *f)
 {
@@ -188,7 +211,7 @@ static enum dyt_status on_answer(struct dyt_session *s,
         finish_ticket(s, &a);
         break;
     case DYTI_ANSWER_RECEIVED:
-        dyti_session_answer(s, DYTI_CALL_RECEIVE, answered, a.version, a.text);
+        answer_receive(s, answered, a.version, a.text);
         break;
     case DYTI_ANSWER_RELEASED:
         dyti_session_answer(s, DYTI_CALL_RELEASE, answered, 0, a.text);
@@ -249,10 +272,14 @@ static bool ending(struct dyt_session *s)
 /* Everybody who waits, or will, hears why. */
 static void die(struct dyt_session *s, enum dyt_status st)
 {
+    char text[DYTI_SESSION_TEXT_BYTES];
+
+    snprintf(text, sizeof(text), "%s",
+             st == DYT_OK ? "the session has ended" : dyti_error_message());
+    dyti_session_links_close(s); /* rows are at rest when they hear it */
     pthread_mutex_lock(&s->lock);
     s->dead = st == DYT_OK ? DYT_ERR_STATE : st;
-    snprintf(s->dead_text, sizeof(s->dead_text), "%s",
-             st == DYT_OK ? "the session has ended" : dyti_error_message());
+    memcpy(s->dead_text, text, sizeof(text));
     if (s->ticket != NULL) {
         s->ticket->done = true;
         s->ticket->status = s->dead;
@@ -289,6 +316,7 @@ static enum dyt_status serve(struct dyt_session *s)
         }
         /* behind that, which takes back what wakes this thread */
         st = st != DYT_OK ? st : dyti_session_collect(s);
+        answer_held(s);
         if (st == DYT_OK && frame.buffer.bytes != NULL) {
             st = on_frame(s, &frame);
         }
@@ -310,7 +338,6 @@ static void *run(void *arg)
 
         (void)dyti_session_send(s, dyti_wire_empty(&e, &buffer), &buffer);
     }
-    dyti_session_links_close(s);
     return NULL;
 }
 

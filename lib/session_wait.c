@@ -110,7 +110,10 @@ static enum dyt_status await(struct dyt_session *s, enum dyti_call_kind kind,
             why = DYT_ERR_TIMEOUT;
         } else {
             if (!dyti_session_sleep(s, until) && why != DYT_OK) {
-                break; /* it was given up, and nobody answers that either */
+                if (kind != DYTI_CALL_RECEIVE || !s->writing) {
+                    break; /* given up, and nobody answers that either */
+                }
+                until = dyti_session_now() + GRACE_NS;
             }
             continue;
         }

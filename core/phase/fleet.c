@@ -358,6 +358,10 @@ static void take_gone(struct dyti_fleet *fleet,
     g->current = false;
     g->version = 0;
     dyti_fleet_close_links(fleet, group);
+    if (group != 0 && g->busy != NONE &&
+        fleet->link[g->busy].receiver == group) {
+        fleet->link[g->busy].told = true;
+    }
     answer_others(fleet, group, DYT_ERR_PEER, text);
     /* The others must be told that it fits once more; they do not ask. */
     for (uint32_t r = 0; r < g->size; r++) {

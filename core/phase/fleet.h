@@ -135,6 +135,7 @@ struct dyti_fleet_link {
     bool aborted, committed, broken;
     bool receiver_failed; /* not only a source */
     bool retry;           /* a sibling failed: take it from somebody else */
+    bool told; /* who received was answered at a death: not by its end */
     uint64_t epoch, version, moved_bytes;
     uint64_t line; /* of the version */
     int64_t deadline_ns;

@@ -115,7 +115,7 @@ static void run(struct dyti_fleet *fleet, uint32_t link, int64_t now_ns)
     struct dyti_fleet_link *k = &fleet->link[link];
 
     k->epoch = ++fleet->epoch;
-    k->committed = k->broken = k->retry = k->receiver_failed = false;
+    k->committed = k->broken = k->retry = k->receiver_failed = k->told = false;
     k->moved_bytes = 0;
     start(fleet, link, DYTI_LINK_RUNNING, now_ns);
 }
@@ -230,6 +230,7 @@ static void finish(struct dyti_fleet *fleet, uint32_t link)
     struct dyti_fleet_link *k = &fleet->link[link];
     struct dyti_fleet_group *g = receiver_of(fleet, k);
     uint32_t group = k->receiver, source = k->source;
+    bool told = k->told;
     bool ok = k->committed && !k->receiver_failed;
     bool again = !ok && k->retry && !k->receiver_failed;
     bool mine = g->busy == link; /* not another group by now */
@@ -272,10 +273,9 @@ static void finish(struct dyti_fleet *fleet, uint32_t link)
         source != 0) { /* siblings' are not kept */
         close_link(fleet, link);
     }
-    if (again) {
-        return;
+    if (!again && !told) { /* who asks by now asks for another */
+        dyti_fleet_received(fleet, group, status, text);
     }
-    dyti_fleet_received(fleet, group, status, text);
 }
 
 static void advance(struct dyti_fleet *fleet, uint32_t link, int64_t now_ns)

@@ -81,19 +81,29 @@ static void write_version(uint64_t version)
     }
 }
 
-static int is_whole(float *const *base, uint64_t version)
+/* "whole", or what is not of this version. */
+static void look(float *const *base, uint64_t version, char text[160])
 {
+    uint64_t wrong = 0, other = 0;
+
+    snprintf(text, 160, "whole");
     for (uint32_t t = 0; t < TENSORS; t++) {
         for (int64_t r = row_lo; r < row_hi; r++) {
             for (int64_t c = 0; c < COLS; c++) {
-                if (base[t][(r - row_lo) * COLS + c] !=
-                    value_of(version, t, r, c)) {
-                    return 0;
-                }
+                float is = base[t][(r - row_lo) * COLS + c];
+
+                wrong += is != value_of(version, t, r, c);
+                other += is == value_of(version + 1, t, r, c);
             }
         }
     }
-    return 1;
+    if (wrong > 0) {
+        snprintf(text, 160,
+                 "mixed: %" PRIu64 " of %" PRIu64
+                 " elements are wrong, %" PRIu64 " are of the next version",
+                 wrong, (uint64_t)TENSORS * (uint64_t)(row_hi - row_lo) * COLS,
+                 other);
+    }
 }
 
 /* Rows lo … hi of every tensor, as a cut of its axis 0. */
@@ -218,6 +228,7 @@ static void answer(uint64_t id, int mapped)
 {
     float *base[TENSORS];
     uint64_t version = 0;
+    char what[160] = "";
     enum dyt_status st;
 
     pthread_rwlock_rdlock(&in_use);
@@ -232,8 +243,8 @@ static void answer(uint64_t id, int mapped)
     if (st != DYT_OK) {
         say("answer %" PRIu64 " 0 %s", id, dyt_status_name(st));
     } else {
-        say("answer %" PRIu64 " %" PRIu64 " %s", id, version,
-            is_whole(base, version) ? "whole" : "mixed");
+        look(base, version, what);
+        say("answer %" PRIu64 " %" PRIu64 " %s", id, version, what);
     }
     pthread_rwlock_unlock(&in_use);
 }

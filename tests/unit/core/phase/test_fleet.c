@@ -262,6 +262,44 @@ static void the_dead_are_dropped_and_fail_nobody(void **state)
     end_world(w);
 }
 
+/* Who asks after a death is not answered by the link that it broke. */
+static void a_broken_link_answers_no_later_receive(void **state)
+{
+    struct world *w = published(0);
+    uint32_t again;
+
+    (void)state;
+    assert_int_equal(2, join(w, 0, 0, 2));
+    assert_int_equal(3, join(w, 0, 1, 2));
+    assert_ok(publish(w, 2));
+    assert_ok(publish(w, 3));
+    pay_all(w);
+    offer_both(w, 1);
+    assert_ok(receive(w, 2, 0));
+    assert_ok(receive(w, 3, 0));
+    gone(w, 3, DYT_ERR_PEER); /* while the link opens */
+    assert_int_equal(DYT_ERR_PEER, w->said[2][ASK_RECEIVE]);
+    again = join(w, 0, 1, 2);
+    assert_ok(publish(w, again));
+    for (uint32_t i = 0; i < w->due_count;) { /* but for the link's ends */
+        if (w->due[i].kind == DYTI_FLEET_READY) {
+            i++;
+        } else {
+            pay(w, i);
+            i = 0;
+        }
+    }
+    assert_int_equal(DYT_OK, w->said[again][ASK_PUBLISH]);
+    assert_ok(receive(w, 2, 0));
+    assert_ok(receive(w, again, 0));
+    pay_all(w);
+    assert_int_equal(DYT_OK, w->said[2][ASK_RECEIVE]);
+    assert_int_equal(1, w->held[2]);
+    assert_int_equal(1, w->held[again]);
+    assert_int_equal(DYT_OK, w->done[0]);
+    end_world(w);
+}
+
 static void a_cancelled_offer_waits_for_its_readers(void **state)
 {
     struct world *w = published(1);
@@ -470,6 +508,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_quorum_frees_the_rows),
     cmocka_unit_test(skew_holds_the_fast_back),
     cmocka_unit_test(the_dead_are_dropped_and_fail_nobody),
+    cmocka_unit_test(a_broken_link_answers_no_later_receive),
     cmocka_unit_test(a_cancelled_offer_waits_for_its_readers),
     cmocka_unit_test(a_snapshot_frees_the_rows_at_once),
     cmocka_unit_test(no_order_of_events_breaks_it),
