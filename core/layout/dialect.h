@@ -19,6 +19,9 @@ struct dyti_shard_sink {
     bool once;
 };
 
+struct dyti_locals;
+struct dyti_placer;
+
 struct dyti_dialect_ops {
     const char *name; /* "native", "megatron", … */
 
@@ -59,6 +62,19 @@ struct dyti_dialect_ops {
     enum dyt_status (*describe)(const struct dyti_layout *layout,
                                 const struct dyti_part *part,
                                 struct dyti_view *view);
+
+    /* The rest is for frame.c, whose representative, alike, first_alike and
+     * emit all dialects but native share. */
+
+    /* Whether ranks of one data-parallel group hold different parts of a kind
+     * (not asked about DYTI_EXTRA); NULL: they never do. */
+    bool (*is_cut)(const struct dyti_layout *layout, enum dyti_kind kind);
+    bool flat; /* … cut wherever a tensor ends: equal layers differ */
+    /* Lists the framework's tensors of list->part; NULL: place() does. */
+    void (*list)(struct dyti_locals *list);
+    /* Puts them into the region of p->kind, from *offset on. */
+    enum dyt_status (*place)(const struct dyti_placer *p,
+                             struct dyti_locals *list, uint64_t *offset);
 };
 
 /* One per file. */

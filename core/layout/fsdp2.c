@@ -22,11 +22,11 @@ static enum dyt_status check(const struct dyti_layout *layout)
     return dyti_hf_check_tp(layout, "fsdp2");
 }
 
-static uint32_t representative(const struct dyti_layout *layout,
-                               uint32_t member, enum dyti_kind kind)
+static bool is_cut(const struct dyti_layout *layout, enum dyti_kind kind)
 {
-    (void)kind; /* scales lie where the cut parameters lie */
-    return dyti_local_representative(layout, member, true);
+    (void)layout;
+    (void)kind;
+    return true;
 }
 
 /* Rows [lo, hi) of dimension 0 are the part's; the storage has `rows`. */
@@ -44,8 +44,8 @@ static void rows_of(const struct dyti_part *part, const struct dyti_local *l,
 }
 
 /* The buffer has the padded rows, the shards only those that are there. */
-static enum dyt_status place(const struct dyti_placer *p,
-                             const struct dyti_local *l, uint64_t *offset)
+static enum dyt_status place_one(const struct dyti_placer *p,
+                                 const struct dyti_local *l, uint64_t *offset)
 {
     enum dyti_dtype dtype = dyti_local_dtype(p, l);
     uint64_t element = dyti_dtype_bytes(dtype), row;
@@ -73,41 +73,24 @@ static enum dyt_status place(const struct dyti_placer *p,
                                            (uint64_t)hi * row, b.offset);
 }
 
-static enum dyt_status emit(const struct dyti_layout *layout,
-                            const struct dyti_part *part, enum dyti_kind kind,
-                            const struct dyti_shard_sink *sink,
-                            uint64_t *out_region_bytes)
+static enum dyt_status place(const struct dyti_placer *p,
+                             struct dyti_locals *list, uint64_t *offset)
 {
-    struct dyti_locals list;
-    struct dyti_placer placer = {&list, kind, sink};
-    enum dyt_status st;
-    uint64_t offset = 0;
+    enum dyt_status st = DYT_OK;
 
-    if (kind == DYTI_EXTRA) {
-        return dyti_local_extras(layout, part, &dyti_dialect_fsdp2, sink,
-                                 out_region_bytes);
-    }
-    dyti_locals_init(&list, layout, part, sink->buffer != NULL);
-    dyti_hf_list(&list, sink->once);
-    st = list.status;
-    for (size_t i = 0; i < list.count && st == DYT_OK; i++) {
-        if ((list.local[i].kinds >> kind & 1u) != 0) {
-            st = place(&placer, &list.local[i], &offset);
+    for (size_t i = 0; i < list->count && st == DYT_OK; i++) {
+        if ((list->local[i].kinds >> p->kind & 1u) != 0) {
+            st = place_one(p, &list->local[i], offset);
         }
     }
-    if (st == DYT_OK) {
-        *out_region_bytes = offset;
-    }
-    dyti_locals_fini(&list);
     return st;
 }
 
 const struct dyti_dialect_ops dyti_dialect_fsdp2 = {
     .name = "fsdp2",
     .check = check,
-    .even_regions = true,
-    .representative = representative,
-    .alike = dyti_hf_alike,
-    .first_alike = dyti_hf_first_alike,
-    .emit = emit,
+    DYTI_FRAME,
+    .is_cut = is_cut,
+    .list = dyti_hf_list,
+    .place = place,
 };

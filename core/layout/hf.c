@@ -115,11 +115,11 @@ static void list_tensors(struct dyti_locals *list, uint32_t first, uint32_t end)
     }
 }
 
-void dyti_hf_list(struct dyti_locals *list, bool once)
+void dyti_hf_list(struct dyti_locals *list)
 {
     const struct dyti_layout *layout = list->layout;
 
-    if (!once) {
+    if (!list->once) {
         list_tensors(list, 0, layout->model->tensor_count);
         return;
     }
@@ -143,32 +143,6 @@ bool dyti_locals_skip(const struct dyti_locals *list, int64_t layer)
         }
     }
     return false;
-}
-
-void dyti_hf_first_alike(const struct dyti_layout *layout, enum dyti_kind kind,
-                         uint32_t *out_first)
-{
-    const struct dyti_layout_index *index = layout->index;
-
-    for (uint32_t t = 0; t < layout->model->tensor_count; t++) {
-        out_first[t] = t;
-    }
-    for (uint32_t run = 0; kind != DYTI_EXTRA && run < index->run_count;
-         run++) {
-        const struct dyti_layout_run *r = &index->run[run];
-        uint32_t like = dyti_layout_run_before(layout, run);
-
-        for (uint32_t t = r->first; like != UINT32_MAX && t < r->end; t++) {
-            out_first[t] = out_first[index->run[like].first + t - r->first];
-        }
-    }
-}
-
-bool dyti_hf_alike(const struct dyti_layout *layout, enum dyti_kind a,
-                   enum dyti_kind b)
-{
-    (void)layout;
-    return a != DYTI_EXTRA && b != DYTI_EXTRA;
 }
 
 void dyti_hf_group(const struct dyti_part *part, const struct dyti_local *local,
@@ -248,55 +222,30 @@ static enum dyt_status check(const struct dyti_layout *layout)
     return DYT_OK;
 }
 
-static uint32_t representative(const struct dyti_layout *layout,
-                               uint32_t member, enum dyti_kind kind)
+/* Wider types first. */
+static enum dyt_status place(const struct dyti_placer *p,
+                             struct dyti_locals *list, uint64_t *offset)
 {
-    return dyti_local_representative(layout, member,
-                                     kind == DYTI_EXTRA &&
-                                         dyti_local_has_own_extras(layout));
-}
+    enum dyt_status st = DYT_OK;
 
-static enum dyt_status emit(const struct dyti_layout *layout,
-                            const struct dyti_part *part, enum dyti_kind kind,
-                            const struct dyti_shard_sink *sink,
-                            uint64_t *out_region_bytes)
-{
-    struct dyti_locals list;
-    struct dyti_placer placer = {&list, kind, sink};
-    enum dyt_status st;
-    uint64_t offset = 0;
-
-    if (kind == DYTI_EXTRA) {
-        return dyti_local_extras(layout, part, &dyti_dialect_hf, sink,
-                                 out_region_bytes);
-    }
-    dyti_locals_init(&list, layout, part, sink->buffer != NULL);
-    dyti_hf_list(&list, sink->once);
-    st = list.status;
     for (uint32_t width = 8; width > 0 && st == DYT_OK; width /= 2) {
-        for (size_t i = 0; i < list.count && st == DYT_OK; i++) {
-            const struct dyti_local *l = &list.local[i];
-            uint32_t element = dyti_dtype_bytes(dyti_local_dtype(&placer, l));
+        for (size_t i = 0; i < list->count && st == DYT_OK; i++) {
+            const struct dyti_local *l = &list->local[i];
+            uint32_t element = dyti_dtype_bytes(dyti_local_dtype(p, l));
 
-            if (element == width && (l->kinds >> kind & 1u) != 0) {
-                st = dyti_place_whole(&placer, l, offset);
-                offset += l->elements * element;
+            if (element == width && (l->kinds >> p->kind & 1u) != 0) {
+                st = dyti_place_whole(p, l, *offset);
+                *offset += l->elements * element;
             }
         }
     }
-    if (st == DYT_OK) {
-        *out_region_bytes = offset;
-    }
-    dyti_locals_fini(&list);
     return st;
 }
 
 const struct dyti_dialect_ops dyti_dialect_hf = {
     .name = "hf",
     .check = check,
-    .even_regions = true,
-    .representative = representative,
-    .alike = dyti_hf_alike,
-    .first_alike = dyti_hf_first_alike,
-    .emit = emit,
+    DYTI_FRAME,
+    .list = dyti_hf_list,
+    .place = place,
 };

@@ -11,6 +11,7 @@
 #define DYTI_LAYOUT_LOCAL_H
 
 #include "layout/dialect.h"
+#include "layout/index.h"
 
 #define DYTI_LOCAL_NAME 112u /* bytes of a framework's name, NUL included */
 
@@ -150,11 +151,6 @@ enum dyt_status dyti_place_apart(const struct dyti_placer *p,
 bool dyti_local_is_trained(const struct dyti_local *local);
 bool dyti_local_is_fixed(const struct dyti_local *local);
 
-/* The lowest member of the same stage with the same tensors: dp and cp only
- * make copies, but for experts.  cut: copies differ too. */
-uint32_t dyti_local_representative(const struct dyti_layout *layout,
-                                   uint32_t member, bool cut);
-
 /* Everything of kind DYTI_EXTRA, for a dialect's emit (local_extras.c). */
 enum dyt_status dyti_local_extras(const struct dyti_layout *layout,
                                   const struct dyti_part *part,
@@ -164,12 +160,31 @@ enum dyt_status dyti_local_extras(const struct dyti_layout *layout,
 /* Whether members have extras that no other has. */
 bool dyti_local_has_own_extras(const struct dyti_layout *layout);
 
+/* ---- for the tables of dialects (frame.c) ---------------------------------
+ */
+
+uint32_t dyti_frame_representative(const struct dyti_layout *layout,
+                                   uint32_t member, enum dyti_kind kind);
+bool dyti_frame_alike(const struct dyti_layout *layout, enum dyti_kind a,
+                      enum dyti_kind b);
+void dyti_frame_first_alike(const struct dyti_layout *layout,
+                            enum dyti_kind kind, uint32_t *out_first);
+enum dyt_status dyti_frame_emit(const struct dyti_layout *layout,
+                                const struct dyti_part *part,
+                                enum dyti_kind kind,
+                                const struct dyti_shard_sink *sink,
+                                uint64_t *out_region_bytes);
+
+#define DYTI_FRAME                                                             \
+    .even_regions = true, .representative = dyti_frame_representative,         \
+    .alike = dyti_frame_alike, .first_alike = dyti_frame_first_alike,          \
+    .emit = dyti_frame_emit
+
 /* ---- Hugging Face tensors, for all dialects that keep them (hf.c) -------- */
 
 /* Every tensor of the part under its own name, cut over tp (experts: etp) as
- * dtensor would; once: without those that dyti_hf_first_alike() names others
- * for. */
-void dyti_hf_list(struct dyti_locals *list, bool once);
+ * dtensor would. */
+void dyti_hf_list(struct dyti_locals *list);
 /* One of them, its elements, and whether it is the part's. */
 void dyti_hf_list_tensor(struct dyti_locals *list, uint32_t index);
 uint64_t dyti_hf_elements(const struct dyti_part *part,
@@ -178,12 +193,6 @@ bool dyti_hf_is_here(const struct dyti_layout *layout,
                      const struct dyti_part *part, uint32_t index);
 /* Whether a list leaves out this layer: an equal one before it is on it. */
 bool dyti_locals_skip(const struct dyti_locals *list, int64_t layer);
-/* For dialect tables: where each tensor is cut by itself, equal layers of a
- * stage are held alike, and so are all kinds. */
-void dyti_hf_first_alike(const struct dyti_layout *layout, enum dyti_kind kind,
-                         uint32_t *out_first);
-bool dyti_hf_alike(const struct dyti_layout *layout, enum dyti_kind a,
-                   enum dyti_kind b);
 /* tp and etp must divide heads and may cut all else. */
 enum dyt_status dyti_hf_check_tp(const struct dyti_layout *layout,
                                  const char *dialect);

@@ -236,68 +236,24 @@ enum dyt_status dyti_megatron_place(const struct dyti_placer *p,
 
 /* ---- the dialect --------------------------------------------------------- */
 
-static uint32_t representative(const struct dyti_layout *layout,
-                               uint32_t member, enum dyti_kind kind)
+static enum dyt_status place(const struct dyti_placer *p,
+                             struct dyti_locals *list, uint64_t *offset)
 {
-    return dyti_local_representative(layout, member,
-                                     kind == DYTI_EXTRA
-                                         ? dyti_local_has_own_extras(layout)
-                                         : is_cut(layout, kind));
-}
-
-static enum dyt_status emit(const struct dyti_layout *layout,
-                            const struct dyti_part *part, enum dyti_kind kind,
-                            const struct dyti_shard_sink *sink,
-                            uint64_t *out_region_bytes)
-{
-    struct dyti_locals list;
-    struct dyti_placer placer = {&list, kind, sink};
     enum dyt_status st;
-    uint64_t offset = 0;
 
-    if (kind == DYTI_EXTRA) {
-        return dyti_local_extras(layout, part, &dyti_dialect_megatron, sink,
-                                 out_region_bytes);
+    if (list->layout->desc.zero == 0 && p->kind != DYTI_GRAD) {
+        return dyti_place_apart(p, NULL, offset);
     }
-    dyti_locals_init(&list, layout, part, sink->buffer != NULL);
-    list.once = sink->once && !is_cut(layout, kind);
-    dyti_megatron_list(&list);
-    st = list.status;
-    if (st == DYT_OK && layout->desc.zero == 0 && kind != DYTI_GRAD) {
-        st = dyti_place_apart(&placer, NULL, &offset);
-    } else if (st == DYT_OK) {
-        st = dyti_megatron_place(&placer, &offset);
-        st = st != DYT_OK
-                 ? st
-                 : dyti_place_apart(&placer, dyti_local_is_fixed, &offset);
-    }
-    if (st == DYT_OK) {
-        *out_region_bytes = offset;
-    }
-    dyti_locals_fini(&list);
-    return st;
-}
-
-static bool alike(const struct dyti_layout *layout, enum dyti_kind a,
-                  enum dyti_kind b)
-{
-    return a != DYTI_EXTRA && b != DYTI_EXTRA &&
-           is_cut(layout, a) == is_cut(layout, b);
-}
-
-static void first_alike(const struct dyti_layout *layout, enum dyti_kind kind,
-                        uint32_t *out_first)
-{
-    dyti_hf_first_alike(layout, is_cut(layout, kind) ? DYTI_EXTRA : kind,
-                        out_first);
+    st = dyti_megatron_place(p, offset);
+    return st != DYT_OK ? st : dyti_place_apart(p, dyti_local_is_fixed, offset);
 }
 
 const struct dyti_dialect_ops dyti_dialect_megatron = {
     .name = "megatron",
     .check = dyti_megatron_check,
-    .even_regions = true,
-    .representative = representative,
-    .alike = alike,
-    .first_alike = first_alike,
-    .emit = emit,
+    DYTI_FRAME,
+    .is_cut = is_cut,
+    .flat = true,
+    .list = dyti_megatron_list,
+    .place = place,
 };

@@ -177,9 +177,3 @@ bool dyti_local_is_fixed(const struct dyti_local *local)
 {
     return !dyti_local_is_trained(local);
 }
-
-uint32_t dyti_local_representative(const struct dyti_layout *layout,
-                                   uint32_t member, bool cut)
-{
-    return cut ? member : dyti_layout_alike(layout, member);
-}

@@ -431,46 +431,17 @@ static enum dyt_status check(const struct dyti_layout *layout)
 
 /* ---- the dialect --------------------------------------------------------- */
 
-static uint32_t representative(const struct dyti_layout *layout,
-                               uint32_t member, enum dyti_kind kind)
+static enum dyt_status place(const struct dyti_placer *p,
+                             struct dyti_locals *list, uint64_t *offset)
 {
-    return dyti_local_representative(layout, member,
-                                     kind == DYTI_EXTRA &&
-                                         dyti_local_has_own_extras(layout));
-}
-
-static enum dyt_status emit(const struct dyti_layout *layout,
-                            const struct dyti_part *part, enum dyti_kind kind,
-                            const struct dyti_shard_sink *sink,
-                            uint64_t *out_region_bytes)
-{
-    struct dyti_locals list;
-    struct dyti_placer placer = {&list, kind, sink};
-    enum dyt_status st;
-    uint64_t offset = 0;
-
-    if (kind == DYTI_EXTRA) {
-        return dyti_local_extras(layout, part, &dyti_dialect_vllm, sink,
-                                 out_region_bytes);
-    }
-    dyti_locals_init(&list, layout, part, sink->buffer != NULL);
-    list.once = sink->once;
-    list_all(&list);
-    st = list.status;
-    st = st != DYT_OK ? st : dyti_place_apart(&placer, NULL, &offset);
-    if (st == DYT_OK) {
-        *out_region_bytes = offset;
-    }
-    dyti_locals_fini(&list);
-    return st;
+    (void)list;
+    return dyti_place_apart(p, NULL, offset);
 }
 
 const struct dyti_dialect_ops dyti_dialect_vllm = {
     .name = "vllm",
     .check = check,
-    .even_regions = true,
-    .representative = representative,
-    .alike = dyti_hf_alike,
-    .first_alike = dyti_hf_first_alike,
-    .emit = emit,
+    DYTI_FRAME,
+    .list = list_all,
+    .place = place,
 };

@@ -63,15 +63,6 @@ static bool is_cut(const struct dyti_layout *layout, enum dyti_kind kind)
            (kind == DYTI_GRAD && layout->desc.zero == 2);
 }
 
-static uint32_t representative(const struct dyti_layout *layout,
-                               uint32_t member, enum dyti_kind kind)
-{
-    return dyti_local_representative(layout, member,
-                                     kind == DYTI_EXTRA
-                                         ? dyti_local_has_own_extras(layout)
-                                         : is_cut(layout, kind));
-}
-
 static bool is_trained(const struct dyti_tensor *t)
 {
     return (t->kinds >> DYTI_MASTER & 1u) != 0;
@@ -348,64 +339,35 @@ static enum dyt_status place_fixed(struct flat *f, uint64_t *offset)
                : dyti_place_apart(&f->placer, dyti_local_is_fixed, offset);
 }
 
-static enum dyt_status emit(const struct dyti_layout *layout,
-                            const struct dyti_part *part, enum dyti_kind kind,
-                            const struct dyti_shard_sink *sink,
-                            uint64_t *out_region_bytes)
+static enum dyt_status place(const struct dyti_placer *p,
+                             struct dyti_locals *list, uint64_t *offset)
 {
-    struct dyti_locals list;
-    struct flat f = {.list = &list,
-                     .placer = {&list, kind, sink},
-                     .cut = is_cut(layout, kind)};
-    uint64_t offset = 0;
+    const struct dyti_layout *layout = list->layout;
+    struct flat f = {.list = list,
+                     .placer = *p,
+                     .cut = is_cut(layout, p->kind),
+                     .once = list->once};
     enum dyt_status st;
 
-    if (kind == DYTI_EXTRA) {
-        return dyti_local_extras(layout, part, &dyti_dialect_zero12, sink,
-                                 out_region_bytes);
-    }
-    dyti_locals_init(&list, layout, part, sink->buffer != NULL);
-    f.once = sink->once && !f.cut;
     f.sum = calloc(layout->index->class_count + 1u, sizeof(*f.sum));
     f.summed = calloc(layout->index->class_count + 1u, sizeof(*f.summed));
     st = f.sum != NULL && f.summed != NULL
-             ? begin_groups(&f, &offset)
+             ? begin_groups(&f, offset)
              : DYTI_FAIL(DYT_ERR_NOMEM, "the groups of zero12");
     if (st == DYT_OK) {
         st = layout->desc.round_robin ? place_round_robin(&f) : place_runs(&f);
     }
-    st = st != DYT_OK ? st : place_fixed(&f, &offset);
-    if (st == DYT_OK) {
-        *out_region_bytes = offset;
-    }
+    st = st != DYT_OK ? st : place_fixed(&f, offset);
     free(f.sum);
     free(f.summed);
-    dyti_locals_fini(&list);
     return st;
-}
-
-static bool alike(const struct dyti_layout *layout, enum dyti_kind a,
-                  enum dyti_kind b)
-{
-    return dyti_hf_alike(layout, a, b) &&
-           is_cut(layout, a) == is_cut(layout, b);
-}
-
-/* Equal layers are held alike unless the flat tensor that they lie in is cut.
- */
-static void first_alike(const struct dyti_layout *layout, enum dyti_kind kind,
-                        uint32_t *out_first)
-{
-    dyti_hf_first_alike(layout, is_cut(layout, kind) ? DYTI_EXTRA : kind,
-                        out_first);
 }
 
 const struct dyti_dialect_ops dyti_dialect_zero12 = {
     .name = "zero12",
     .check = check,
-    .even_regions = true,
-    .representative = representative,
-    .alike = alike,
-    .first_alike = first_alike,
-    .emit = emit,
+    DYTI_FRAME,
+    .is_cut = is_cut,
+    .flat = true,
+    .place = place,
 };

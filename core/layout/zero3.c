@@ -26,11 +26,11 @@ static enum dyt_status check(const struct dyti_layout *layout)
     return dyti_hf_check_tp(layout, "zero3");
 }
 
-static uint32_t representative(const struct dyti_layout *layout,
-                               uint32_t member, enum dyti_kind kind)
+static bool is_cut(const struct dyti_layout *layout, enum dyti_kind kind)
 {
-    (void)kind; /* scales lie where the cut parameters lie */
-    return dyti_local_representative(layout, member, true);
+    (void)layout;
+    (void)kind;
+    return true;
 }
 
 /* Elements [lo, hi) are the part's, in a buffer of `each`. */
@@ -78,10 +78,8 @@ static enum dyt_status place_parts(const struct dyti_placer *p,
     return DYT_OK;
 }
 
-static enum dyt_status emit(const struct dyti_layout *layout,
-                            const struct dyti_part *part, enum dyti_kind kind,
-                            const struct dyti_shard_sink *sink,
-                            uint64_t *out_region_bytes)
+static enum dyt_status place(const struct dyti_placer *p,
+                             struct dyti_locals *list, uint64_t *offset)
 {
     static const char *const flat_name[DYTI_KIND_COUNT] = {
         [DYTI_GRAD] = "grad_partitions_flat_buffer",
@@ -89,41 +87,21 @@ static enum dyt_status emit(const struct dyti_layout *layout,
         [DYTI_EXP_AVG] = "fp32_partitioned_groups_flat.0.exp_avg",
         [DYTI_EXP_AVG_SQ] = "fp32_partitioned_groups_flat.0.exp_avg_sq",
     };
-    struct dyti_locals list;
-    struct dyti_placer placer = {&list, kind, sink};
-    enum dyt_status st;
-    uint64_t offset = 0;
+    enum dyti_dtype dtype = list->layout->desc.dtype[p->kind];
+    enum dyt_status st = place_parts(p, offset);
 
-    if (kind == DYTI_EXTRA) {
-        return dyti_local_extras(layout, part, &dyti_dialect_zero3, sink,
-                                 out_region_bytes);
+    if (st == DYT_OK && flat_name[p->kind] != NULL) {
+        st = dyti_place_flat_buffer(p, dtype, *offset / dyti_dtype_bytes(dtype),
+                                    0, "%s", flat_name[p->kind]);
     }
-    dyti_locals_init(&list, layout, part, sink->buffer != NULL);
-    dyti_hf_list(&list, sink->once);
-    st = list.status;
-    st = st != DYT_OK ? st : place_parts(&placer, &offset);
-    if (st == DYT_OK && flat_name[kind] != NULL) {
-        enum dyti_dtype dtype = layout->desc.dtype[kind];
-
-        st = dyti_place_flat_buffer(&placer, dtype,
-                                    offset / dyti_dtype_bytes(dtype), 0, "%s",
-                                    flat_name[kind]);
-    }
-    st = st != DYT_OK ? st
-                      : dyti_place_apart(&placer, dyti_local_is_fixed, &offset);
-    if (st == DYT_OK) {
-        *out_region_bytes = offset;
-    }
-    dyti_locals_fini(&list);
-    return st;
+    return st != DYT_OK ? st : dyti_place_apart(p, dyti_local_is_fixed, offset);
 }
 
 const struct dyti_dialect_ops dyti_dialect_zero3 = {
     .name = "zero3",
     .check = check,
-    .even_regions = true,
-    .representative = representative,
-    .alike = dyti_hf_alike,
-    .first_alike = dyti_hf_first_alike,
-    .emit = emit,
+    DYTI_FRAME,
+    .is_cut = is_cut,
+    .list = dyti_hf_list,
+    .place = place,
 };
