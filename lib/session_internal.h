@@ -1,6 +1,9 @@
 /* What the files of a session share.
  *
- *   session.c          join, publish, leave: the caller's side
+ *   session.c          join, interrupt, leave: the caller's side
+ *   session_params.c   what a member gives when it joins
+ *   session_publish.c  what it holds
+ *   session_memory.c   map, lend, release, restore
  *   session_wait.c     how a caller waits for an answer
  *   session_service.c  the session's thread: what the manager says is done
  *   session_links.c    views and snapshots: the thread's
@@ -70,7 +73,8 @@ struct dyti_session_link {
 };
 
 struct dyti_session_hook_state {
-    bool wanted, paused, failed; /* the service asks, the caller pauses */
+    bool wanted, failed; /* a hand asks, the caller pauses */
+    bool paused;         /* the server, until it is resumed */
 };
 
 struct dyt_session {
@@ -101,8 +105,9 @@ struct dyt_session {
     char dead_text[DYTI_SESSION_TEXT_BYTES];
 
     /* Publish. */
-    bool published;
-    const struct dyt_view *view;   /* while a publish runs; borrowed */
+    bool published, publishing;
+    char unfit[DYTI_SESSION_TEXT_BYTES]; /* why the rows do not fit */
+    const struct dyt_view *view;   /* while a publish is wanted; borrowed */
     const struct dyt_rules *rules; /* likewise */
     struct dyt_row *row;           /* [row_count] our copy: data, fd */
     uint64_t row_count;
@@ -128,7 +133,7 @@ struct dyt_session {
     bool valid, broken;
     uint32_t live_set;
     uint32_t released; /* tags */
-    bool received_since_restore;
+    bool in_memory;    /* a release or restore runs */
     uint64_t broken_epoch;
     bool writing; /* a hand works in a run of these rows */
 
@@ -167,8 +172,16 @@ enum dyt_status dyti_session_call(
     struct dyti_call *out_call);
 /* The end of a wait: deadline_ns from now, < 0: the session's timeout. */
 int64_t dyti_session_until(const struct dyt_session *s, int64_t deadline_ns);
-/* Under the lock: wait until something changes or the time `until` comes. */
-bool dyti_session_sleep(struct dyt_session *s, int64_t until);
+/**
+ * Under the lock: the one loop in which callers and hands wait, until `is_over`
+ * (asked under the lock, each time something changed).
+ * @return DYT_ERR_TIMEOUT    the time `until` came; no text
+ * @return DYT_ERR_CANCELLED  dyt_session_interrupt() meanwhile; no text
+ */
+enum dyt_status dyti_session_wait(
+    struct dyt_session *s, int64_t until, bool ends_at_interrupt,
+    bool (*is_over)(struct dyt_session *s, void *arg), void *arg);
+enum dyt_status dyti_session_null(const char *function);
 void dyti_session_wake(struct dyt_session *s);
 /* Answer a call; nothing if it does not run. */
 void dyti_session_answer(struct dyt_session *s, enum dyti_call_kind kind,
@@ -177,6 +190,24 @@ void dyti_session_answer(struct dyt_session *s, enum dyti_call_kind kind,
 /* Under the lock: a request that nobody waits for, sent by the service. */
 void dyti_session_tell(struct dyt_session *s,
                        const struct dyti_msg_request *request);
+
+/* ---- session_params.c, session_publish.c --------------------------------- */
+
+enum dyt_status dyti_session_copy_params(struct dyt_session *s,
+                                         const struct dyt_session_params *from);
+void dyti_session_free_params(struct dyt_session *s);
+void dyti_session_free_rows(struct dyt_session *s);
+
+/* ---- session_memory.c, session_offer.c, session_receive.c: under the lock
+ * -------- */
+
+enum dyt_status dyti_session_check_row(const struct dyt_session *s,
+                                       uint64_t row);
+/* May the rows be read by others now? */
+bool dyti_session_is_pinned(const struct dyt_session *s);
+/* A server that is paused goes on, unless its kv_cache is still released.  The
+ * lock is given back while the hook runs. */
+enum dyt_status dyti_session_resume(struct dyt_session *s);
 
 /* ---- session_service.c --------------------------------------------------- */
 

@@ -215,26 +215,30 @@ static enum dyt_status open_link(struct dyt_session *s,
 
 /* ---- runs ---------------------------------------------------------------- */
 
+static bool is_paused_or_not(struct dyt_session *s, void *arg)
+{
+    (void)arg;
+    return s->hook.paused || s->hook.failed || s->ending;
+}
+
 /* The caller of receive() pauses the server; this thread waits for it. */
 static enum dyt_status pause_server(struct dyt_session *s)
 {
     int64_t until = dyti_session_now() + s->timeout_ns;
     enum dyt_status st = DYT_OK;
 
-    if (s->params.role != DYT_ROLE_RECEIVER || s->hooks.pause == NULL) {
+    pthread_mutex_lock(&s->lock);
+    if (s->hooks.pause == NULL || s->hook.paused) { /* it was never resumed */
+        pthread_mutex_unlock(&s->lock);
         return DYT_OK;
     }
-    pthread_mutex_lock(&s->lock);
     s->hook = (struct dyti_session_hook_state){.wanted = true};
     pthread_cond_broadcast(&s->changed);
-    while (!s->hook.paused && !s->hook.failed && !s->ending && st == DYT_OK) {
-        if (!dyti_session_sleep(s, until)) {
-            st = DYTI_FAIL(DYT_ERR_TIMEOUT, "the server did not pause in time");
-        }
-    }
-    if (s->hook.failed) {
+    if (dyti_session_wait(s, until, false, is_paused_or_not, NULL) != DYT_OK) {
+        st = DYTI_FAIL(DYT_ERR_TIMEOUT, "the server did not pause in time");
+    } else if (s->hook.failed) {
         st = DYTI_FAIL(DYT_ERR_STATE, "the server's pause hook failed");
-    } else if (st == DYT_OK && !s->hook.paused) {
+    } else if (!s->hook.paused) {
         st = DYTI_FAIL(DYT_ERR_CANCELLED, "the session is being left");
     }
     s->hook.wanted = false;
@@ -255,7 +259,6 @@ static void note_run(struct dyt_session *s, const struct dyti_session_link *k,
         s->version = o->version;
         s->valid = true;
         s->broken = false;
-        s->received_since_restore = true;
         s->live_set = dyti_link_live_set(k->link);
     } else if (broken) {
         s->valid = false;
@@ -300,6 +303,11 @@ static enum dyt_status run(struct dyt_session *s, struct dyti_session_link *k)
     int64_t start = dyti_session_now();
     enum dyt_status st = receiver ? pause_server(s) : DYT_OK;
 
+    if (st != DYT_OK) { /* the others do not wait for it */
+        snprintf(k->text, sizeof(k->text), "%s", dyti_error_message());
+        (void)dyti_link_abort_at(k->control, k->control_members, k->rank, st);
+        dyti_error_adopt(st, k->text);
+    }
     if (receiver) {
         set_writing(s, true);
     }

@@ -108,8 +108,7 @@ enum dyt_status dyti_session_on_catalogue(struct dyt_session *s,
     const struct dyti_memory_view *memory[2] = {&s->memory, &s->second};
     struct dyti_msg_catalogue m;
     struct dyti_model *catalogue = NULL;
-    char text[DYTI_SESSION_TEXT_BYTES];
-    enum dyt_status sent;
+    bool wanted;
     enum dyt_status st =
         dyti_wire_catalogue_decode(f->buffer.bytes, f->buffer.size_bytes, &m);
 
@@ -119,7 +118,8 @@ enum dyt_status dyti_session_on_catalogue(struct dyt_session *s,
     st = dyti_catalogue_from_message(&m, &catalogue);
     dyti_msg_catalogue_fini(&m);
     pthread_mutex_lock(&s->lock);
-    if (st == DYT_OK && s->view != NULL) { /* the publish still waits */
+    wanted = s->view != NULL; /* or the publish was given up */
+    if (st == DYT_OK && wanted) {
         dyti_memory_view_fini(&s->memory);
         dyti_memory_view_fini(&s->second);
         dyti_model_destroy(s->catalogue);
@@ -127,18 +127,14 @@ enum dyt_status dyti_session_on_catalogue(struct dyt_session *s,
         catalogue = NULL;
         st = build_memory(s);
     }
+    if (st != DYT_OK && wanted) { /* the manager's answer has less room */
+        snprintf(s->unfit, sizeof(s->unfit), "%s", dyti_error_message());
+    }
     pthread_mutex_unlock(&s->lock);
     dyti_model_destroy(catalogue);
-    if (st != DYT_OK) {
-        snprintf(text, sizeof(text), "%s", dyti_error_message());
-    }
-    sent = send_memory(s, UINT32_MAX, st, memory,
-                       s->second.view.shard != NULL ? 2 : 1);
-    if (st != DYT_OK) {
-        /* the manager's answer has less room, and comes after this */
-        dyti_session_answer(s, DYTI_CALL_PUBLISH, st, 0, text);
-    }
-    return sent;
+    return wanted ? send_memory(s, UINT32_MAX, st, memory,
+                                s->second.view.shard != NULL ? 2 : 1)
+                  : DYT_OK;
 }
 
 /* ---- snapshots ----------------------------------------------------------- */

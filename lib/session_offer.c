@@ -33,6 +33,10 @@ static enum dyt_status check_offer(struct dyt_session *s,
         return DYTI_FAIL(DYT_ERR_STATE, "an offer is a trainer's, after it has "
                                         "published");
     }
+    if ((s->released & DYT_TAG_WEIGHTS) != 0) {
+        return DYTI_FAIL(DYT_ERR_STATE,
+                         "the weights are released: restore them first");
+    }
     if (p->event != NULL) {
         return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
                          "an event of a device: rows of this build lie in host "
@@ -111,12 +115,19 @@ static enum dyt_status ended(const struct dyt_ticket *t)
     return t->status == DYT_OK ? DYT_OK : dyti_error_adopt(t->status, t->text);
 }
 
+static bool is_done(struct dyt_session *s, void *ticket)
+{
+    const struct dyt_ticket *t = ticket;
+
+    (void)s;
+    return t->done;
+}
+
 enum dyt_status dyt_ticket_wait(dyt_ticket *t, int64_t deadline_ns)
 {
     struct dyt_session *s;
     int64_t until;
-    uint64_t interrupts;
-    enum dyt_status st = DYT_PENDING;
+    enum dyt_status st;
 
     if (t == NULL) {
         return DYTI_FAIL(DYT_ERR_INVALID, "dyt_ticket_wait: a NULL argument");
@@ -127,16 +138,13 @@ enum dyt_status dyt_ticket_wait(dyt_ticket *t, int64_t deadline_ns)
     }
     until = dyti_session_until(s, deadline_ns);
     pthread_mutex_lock(&s->lock);
-    interrupts = s->interrupts;
-    while (!t->done && s->interrupts == interrupts) {
-        if (!dyti_session_sleep(s, until) && !t->done) {
-            break;
-        }
-    }
-    if (t->done) {
+    st = dyti_session_wait(s, until, true, is_done, t);
+    if (st == DYT_OK) {
         st = ended(t);
-    } else if (s->interrupts != interrupts) {
-        st = DYTI_FAIL(DYT_ERR_CANCELLED, "interrupted");
+    } else if (st == DYT_ERR_TIMEOUT) {
+        st = DYT_PENDING;
+    } else {
+        st = DYTI_FAIL(st, "interrupted");
     }
     pthread_mutex_unlock(&s->lock);
     return st;
@@ -164,7 +172,7 @@ enum dyt_status dyt_ticket_cancel(dyt_ticket *t)
 {
     struct dyti_msg_request r = {.what = DYTI_REQUEST_CANCEL};
     struct dyt_session *s;
-    enum dyt_status st = DYT_OK;
+    enum dyt_status st;
     int64_t until;
 
     if (t == NULL) {
@@ -180,11 +188,11 @@ enum dyt_status dyt_ticket_cancel(dyt_ticket *t)
     if (!t->done) {
         dyti_session_tell(s, &r);
     }
-    while (!t->done && st == DYT_OK) {
-        if (!dyti_session_sleep(s, until) && !t->done) {
-            st = DYTI_FAIL(DYT_ERR_TIMEOUT, "version %llu is still being read",
-                           (unsigned long long)t->version);
-        }
+    st = dyti_session_wait(s, until, true, is_done, t);
+    if (st != DYT_OK) {
+        st = DYTI_FAIL(st, "%sversion %llu is still being read",
+                       st == DYT_ERR_CANCELLED ? "interrupted; " : "",
+                       (unsigned long long)t->version);
     }
     pthread_mutex_unlock(&s->lock);
     return st;
@@ -206,6 +214,13 @@ void dyt_ticket_destroy(dyt_ticket *t)
     free(t);
 }
 
+bool dyti_session_is_pinned(const struct dyt_session *s)
+{
+    /* what was copied to a snapshot may be written */
+    return s->ticket != NULL &&
+           !(s->whole != NULL && s->whole_version == s->ticket->version);
+}
+
 enum dyt_status dyt_session_will_write(dyt_session *s)
 {
     enum dyt_status st = DYT_OK;
@@ -215,9 +230,7 @@ enum dyt_status dyt_session_will_write(dyt_session *s)
                          "dyt_session_will_write: a NULL argument");
     }
     pthread_mutex_lock(&s->lock);
-    /* what was copied to a snapshot may be written */
-    if (s->ticket != NULL &&
-        !(s->whole != NULL && s->whole_version == s->ticket->version)) {
+    if (dyti_session_is_pinned(s)) {
         st = DYTI_FAIL(DYT_ERR_STATE,
                        "version %llu is offered and may be read now: wait for "
                        "its ticket, or cancel it",

@@ -36,12 +36,20 @@ static enum dyt_status send_request(struct dyt_session *s,
 static enum dyt_status send_rows(struct dyt_session *s)
 {
     struct dyti_envelope e = dyti_hub_client_stamp(s->client, DYTI_MSG_ROWS, 0);
-    struct dyti_msg_rows rows = {.row = s->row,
-                                 .row_count = (uint32_t)s->row_count};
+    struct dyti_msg_rows rows;
     struct dyti_buffer buffer;
+    enum dyt_status st;
 
-    return dyti_session_send(s, dyti_wire_rows_encode(&e, &rows, &buffer),
-                             &buffer);
+    pthread_mutex_lock(&s->lock);
+    if (s->view == NULL) { /* given up meanwhile: the names are gone */
+        pthread_mutex_unlock(&s->lock);
+        return DYT_OK;
+    }
+    rows = (struct dyti_msg_rows){.row = s->row,
+                                  .row_count = (uint32_t)s->row_count};
+    st = dyti_wire_rows_encode(&e, &rows, &buffer);
+    pthread_mutex_unlock(&s->lock);
+    return dyti_session_send(s, st, &buffer);
 }
 
 /* Links come and go (a sibling's is closed at once); the rows stay. */
@@ -193,7 +201,9 @@ static enum dyt_status on_answer(struct dyt_session *s,
     answered = (enum dyt_status)a.status;
     switch ((enum dyti_answer)a.what) {
     case DYTI_ANSWER_PUBLISHED:
-        dyti_session_answer(s, DYTI_CALL_PUBLISH, answered, 0, a.text);
+        dyti_session_answer(s, DYTI_CALL_PUBLISH, answered, 0,
+                            answered != DYT_OK && s->unfit[0] != '\0' ? s->unfit
+                                                                      : a.text);
         break;
     case DYTI_ANSWER_OFFERED:
         if (answered == DYT_OK) {

@@ -1,7 +1,6 @@
 /* How a caller waits for what the session's thread does. */
 #include "lib/session_internal.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -17,12 +16,29 @@ int64_t dyti_session_now(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-bool dyti_session_sleep(struct dyt_session *s, int64_t until)
+enum dyt_status dyti_session_wait(
+    struct dyt_session *s, int64_t until, bool ends_at_interrupt,
+    bool (*is_over)(struct dyt_session *s, void *arg), void *arg)
 {
     struct timespec t = {.tv_sec = (time_t)(until / 1000000000),
                          .tv_nsec = until % 1000000000};
+    uint64_t interrupts = s->interrupts;
 
-    return pthread_cond_timedwait(&s->changed, &s->lock, &t) != ETIMEDOUT;
+    while (!is_over(s, arg)) {
+        if (ends_at_interrupt && s->interrupts != interrupts) {
+            return DYT_ERR_CANCELLED;
+        }
+        if (dyti_session_now() >= until) {
+            return DYT_ERR_TIMEOUT;
+        }
+        (void)pthread_cond_timedwait(&s->changed, &s->lock, &t);
+    }
+    return DYT_OK;
+}
+
+enum dyt_status dyti_session_null(const char *function)
+{
+    return DYTI_FAIL(DYT_ERR_INVALID, "%s: a NULL argument", function);
 }
 
 void dyti_session_wake(struct dyt_session *s)
@@ -89,6 +105,18 @@ static enum dyt_status begin(struct dyt_session *s, enum dyti_call_kind kind,
     return DYT_OK;
 }
 
+/* The caller's part while it waits: it pauses the server where that is asked.
+ * True: there is an answer, or will be none. */
+static bool is_answered(struct dyt_session *s, void *call)
+{
+    const struct dyti_call *c = call;
+
+    if (!c->answered && s->dead == DYT_OK) {
+        serve_hook(s);
+    }
+    return c->answered || s->dead != DYT_OK;
+}
+
 /* Under the lock, until it is answered. */
 static enum dyt_status await(struct dyt_session *s, enum dyti_call_kind kind,
                              int64_t until,
@@ -96,32 +124,15 @@ static enum dyt_status await(struct dyt_session *s, enum dyti_call_kind kind,
                                              enum dyt_status why))
 {
     struct dyti_call *c = &s->call[kind];
-    enum dyt_status why = DYT_OK;
-    uint64_t interrupts = s->interrupts;
+    enum dyt_status why = dyti_session_wait(s, until, true, is_answered, c);
+    enum dyt_status st = why;
 
-    while (!c->answered && s->dead == DYT_OK) {
-        serve_hook(s);
-        if (c->answered) {
-            break;
-        }
-        if (why == DYT_OK && s->interrupts != interrupts) {
-            why = DYT_ERR_CANCELLED;
-        } else if (why == DYT_OK && dyti_session_now() >= until) {
-            why = DYT_ERR_TIMEOUT;
-        } else {
-            if (!dyti_session_sleep(s, until) && why != DYT_OK) {
-                if (kind != DYTI_CALL_RECEIVE || !s->writing) {
-                    break; /* given up, and nobody answers that either */
-                }
-                until = dyti_session_now() + GRACE_NS;
-            }
-            continue;
-        }
-        until = dyti_session_now() + GRACE_NS;
-        if (give_up == NULL) {
-            break;
-        }
+    if (why != DYT_OK && give_up != NULL) {
         give_up(s, why);
+        do { /* rows that a hand still writes are nobody's yet */
+            st = dyti_session_wait(s, dyti_session_now() + GRACE_NS, false,
+                                   is_answered, c);
+        } while (st != DYT_OK && kind == DYTI_CALL_RECEIVE && s->writing);
     }
     if (c->answered) {
         return DYT_OK;

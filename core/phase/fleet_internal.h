@@ -64,6 +64,9 @@ void dyti_fleet_take_built(struct dyti_fleet *fleet,
                            const struct dyti_fleet_event *event);
 enum dyt_status dyti_fleet_take_publish(struct dyti_fleet *fleet,
                                         const struct dyti_fleet_event *event);
+/* A member gives its publish up: it may ask again, the others wait on. */
+void dyti_fleet_withdraw_publish(struct dyti_fleet *fleet, uint32_t member,
+                                 enum dyt_status status);
 void dyti_fleet_take_fitted(struct dyti_fleet *fleet,
                             const struct dyti_fleet_event *event);
 void dyti_fleet_take_checked(struct dyti_fleet *fleet,

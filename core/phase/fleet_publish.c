@@ -102,6 +102,28 @@ enum dyt_status dyti_fleet_take_publish(struct dyti_fleet *fleet,
     return DYT_OK;
 }
 
+void dyti_fleet_withdraw_publish(struct dyti_fleet *fleet, uint32_t member,
+                                 enum dyt_status status)
+{
+    struct dyti_fleet_member *m = &fleet->member[member];
+    const struct dyti_fleet_group *g = &fleet->group[m->group];
+    char group[128], text[DYTI_FLEET_TEXT_BYTES];
+    uint32_t missing = 0;
+
+    for (uint32_t r = 0; r < g->size; r++) {
+        missing += g->member[r] == NONE;
+    }
+    dyti_fleet_group_text(fleet, m->group, group, sizeof(group));
+    snprintf(text, sizeof(text), "%s: %s%u of %u members of %s have joined",
+             status == DYT_ERR_TIMEOUT ? "not all have published in time"
+                                       : "the publish was given up",
+             fleet->catalogue ? "" : "the trainer's tensors are not known; ",
+             g->size - missing, g->size, group);
+    m->publishing = false;
+    m->state = DYTI_MEMBER_JOINED;
+    dyti_fleet_answer(fleet, DYTI_ACT_PUBLISHED, member, 0, status, text);
+}
+
 void dyti_fleet_take_fitted(struct dyti_fleet *fleet,
                             const struct dyti_fleet_event *e)
 {

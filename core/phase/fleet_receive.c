@@ -57,6 +57,10 @@ void dyti_fleet_take_withdraw(struct dyti_fleet *fleet,
     const struct dyti_fleet_group *g = &fleet->group[group];
     char who[256], text[DYTI_FLEET_TEXT_BYTES + 320];
 
+    if (m->publishing) {
+        dyti_fleet_withdraw_publish(fleet, e->member, st);
+        return;
+    }
     if (!m->receiving || g->role != DYTI_FLEET_RECEIVER) {
         return; /* it was answered meanwhile */
     }

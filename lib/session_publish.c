@@ -1,0 +1,140 @@
+/* What a member holds, said once; again where it failed or took too long. */
+#include "lib/session_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t row_bytes(const struct dyt_row *row)
+{
+    uint64_t n = dyti_dtype_bytes((enum dyti_dtype)row->dtype);
+
+    for (uint32_t d = 0; d < row->ndim; d++) {
+        n *= (uint64_t)row->shape[d];
+    }
+    return n;
+}
+
+void dyti_session_free_rows(struct dyt_session *s)
+{
+    for (uint64_t i = 0; s->staged != NULL && i < s->row_count; i++) {
+        free(s->staged[i]);
+    }
+    free(s->staged);
+    free(s->row);
+    free(s->has_pieces);
+    s->staged = NULL;
+    s->row = NULL;
+    s->has_pieces = NULL;
+    s->row_count = 0;
+}
+
+/* Under the lock: our copy of the rows, with memory for those that have none.
+ */
+static enum dyt_status copy_rows(struct dyt_session *s,
+                                 const struct dyt_view *view)
+{
+    dyti_session_free_rows(s);
+    s->row_count = view->row_count;
+    s->row = calloc(view->row_count + 1u, sizeof(*s->row));
+    s->has_pieces = calloc(view->row_count + 1u, sizeof(*s->has_pieces));
+    s->staged = calloc(view->row_count + 1u, sizeof(*s->staged));
+    if (s->row == NULL || s->has_pieces == NULL || s->staged == NULL) {
+        dyti_session_free_rows(s);
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%llu rows",
+                         (unsigned long long)view->row_count);
+    }
+    for (uint64_t i = 0; i < view->row_count; i++) {
+        const char *at = (const char *)view->row + i * view->row_struct_size;
+        size_t bytes = view->row_struct_size < sizeof(*s->row)
+                           ? view->row_struct_size
+                           : sizeof(*s->row);
+
+        memcpy(&s->row[i], at, bytes);
+        if ((s->row[i].flags & DYT_ROW_STAGED) != 0 && s->row[i].data == NULL) {
+            uint64_t need = row_bytes(&s->row[i]);
+
+            s->staged[i] = aligned_alloc(64, (need + 63u) / 64u * 64u + 64u);
+            if (s->staged[i] == NULL) {
+                return DYTI_FAIL(DYT_ERR_NOMEM, "%llu bytes for row %s",
+                                 (unsigned long long)need, s->row[i].name);
+            }
+            s->row[i].data = s->staged[i];
+            s->row[i].fd = -1;
+            memset(s->row[i].stride, 0, sizeof(s->row[i].stride));
+        }
+    }
+    return DYT_OK;
+}
+
+static enum dyt_status prepare_view(struct dyt_session *s,
+                                    const struct dyt_view *view)
+{
+    struct dyt_view own = {.struct_size = sizeof(own),
+                           .row_struct_size = sizeof(*s->row)};
+    enum dyt_status st = dyti_view_check(view);
+
+    pthread_mutex_lock(&s->lock);
+    st = st != DYT_OK ? st : copy_rows(s, view);
+    pthread_mutex_unlock(&s->lock);
+    own.row = s->row;
+    own.row_count = s->row_count;
+    return st != DYT_OK ? st
+                        : dyti_view_check_memory(&own, s->params.role ==
+                                                           DYT_ROLE_RECEIVER);
+}
+
+/* Under the lock: the others of its group go on waiting, it may publish again.
+ */
+static void give_up_publish(struct dyt_session *s, enum dyt_status why)
+{
+    struct dyti_msg_request r = {.what = DYTI_REQUEST_WITHDRAW, .status = why};
+
+    s->view = NULL; /* what the manager says from now on is not for it */
+    dyti_session_tell(s, &r);
+}
+
+enum dyt_status dyt_session_publish(dyt_session *s, const struct dyt_view *view,
+                                    const struct dyt_rules *rules)
+{
+    struct dyti_msg_request request = {.what = DYTI_REQUEST_PUBLISH};
+    enum dyt_status st = DYT_OK;
+
+    if (s == NULL || view == NULL) {
+        return DYTI_FAIL(DYT_ERR_INVALID,
+                         "dyt_session_publish: a NULL argument");
+    }
+    pthread_mutex_lock(&s->lock);
+    if (s->published) {
+        st = DYTI_FAIL(DYT_ERR_STATE, "this member has published already");
+    } else if (s->publishing) {
+        st = DYTI_FAIL(DYT_ERR_BUSY, "another thread publishes");
+    } else if (s->params.memory == DYT_MEMORY_MAPPED && s->mapped == NULL) {
+        st = DYTI_FAIL(DYT_ERR_STATE,
+                       "memory MAPPED: call dyt_session_map() before publish");
+    } else {
+        s->publishing = true;
+        s->view = view;
+        s->rules = rules;
+        s->unfit[0] = '\0';
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (st != DYT_OK) {
+        return st;
+    }
+    st = prepare_view(s, view);
+    st = st != DYT_OK ? st
+                      : dyti_session_call(s, DYTI_CALL_PUBLISH, &request, -1,
+                                          give_up_publish, NULL);
+    pthread_mutex_lock(&s->lock);
+    s->publishing = false;
+    s->view = NULL;
+    s->rules = NULL;
+    s->published = st == DYT_OK;
+    for (uint64_t i = 0; i < s->row_count; i++) {
+        s->row[i].name = NULL; /* borrowed for the call */
+        s->row[i].piece = NULL;
+        s->row[i].piece_count = 0;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return st;
+}
