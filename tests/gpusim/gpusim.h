@@ -1,0 +1,106 @@
+/* A GPU without one: runs .cu files that were compiled as C++, and finds what a
+ * device would let pass.  This is what tests say to it; kernels and the product
+ * see only include/.
+ *
+ *   grid, blocks, threads  every thread is a fiber; a few blocks are resident
+ *                          at a time; who goes next is decided by the seed
+ *   streams                work is queued, and runs as late, as early or as
+ *                          shuffled as what was waited for allows
+ *   memory                 one range of addresses with guard pages between
+ *                          allocations, which are never used twice; each byte
+ *                          knows whether it was written, and by which work
+ *
+ * What is only seen by dev_load() and dev_store() of device/cuda/launch.cuh:
+ * bytes of the last 255 behind an allocation, uninitialised reads, missing
+ * waits, sectors.  A plain pointer is caught by the guard pages, and in builds
+ * with -fsanitize=address by poisoned bytes.
+ *
+ * A fault ends its kernel (but those of order, which are noted), is printed
+ * unless it is expected, and is counted.  Threads: any, one at a time inside.
+ */
+#ifndef DYT_GPUSIM_H
+#define DYT_GPUSIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum gpusim_fault {
+    GPUSIM_OUT_OF_BOUNDS,
+    GPUSIM_MISALIGNED,
+    GPUSIM_FREED,    /* memory that was given back */
+    GPUSIM_UNMAPPED, /* reserved addresses without memory or without access */
+    GPUSIM_UNINITIALISED,
+    GPUSIM_SHARED_RACE,
+    GPUSIM_SHARED_BOUNDS,
+    GPUSIM_DIVERGENT, /* a barrier or a warp's exchange that not all reach */
+    GPUSIM_MISSING_WAIT,
+    GPUSIM_LEAK,
+    GPUSIM_LIMITS,
+    GPUSIM_FAULT_COUNT
+};
+
+/* When work that nobody waits for yet runs. */
+enum gpusim_order {
+    GPUSIM_LATE,    /* when somebody waits for it, and nothing else then */
+    GPUSIM_EARLY,   /* at once */
+    GPUSIM_SHUFFLED /* by the seed */
+};
+
+/* What the machine is taken for. */
+struct gpusim_machine {
+    int device_count;   /* 0: none */
+    int driver_version; /* 12040; 0: no driver */
+    int arch;           /* 70 … 120: its limits hold */
+    uint64_t memory_bytes;
+    bool has_vmm;      /* virtual memory calls */
+    uint32_t resident; /* blocks that run at a time */
+};
+
+/* What kernels moved through dev_load() and dev_store(), in sectors of 32
+ * bytes.  A load that finds its sector among the last 64 of its warp costs
+ * nothing (its part of the first cache); stores of one instruction of a warp
+ * are merged, others are not. */
+struct gpusim_traffic {
+    uint64_t load_sectors, store_sectors; /* touched */
+    uint64_t load_needed, store_needed;   /* distinct ones */
+    uint64_t load_calls, store_calls;     /* of threads */
+    uint64_t load_wide, store_wide;       /* of these, with 16 bytes */
+};
+
+/* The usual machine, no memory, no faults, in order.  Frees all that is
+ * left; handles of before are dead. */
+void gpusim_reset(void);
+void gpusim_set_machine(const struct gpusim_machine *machine);
+void gpusim_get_machine(struct gpusim_machine *out_machine);
+/* seed 0: threads in order. */
+void gpusim_set_order(enum gpusim_order order, uint64_t seed);
+
+/* The next faults of this kind are wanted and not printed. */
+void gpusim_expect(enum gpusim_fault kind);
+uint64_t gpusim_faults(enum gpusim_fault kind);
+/* Of all kinds that nobody expected. */
+uint64_t gpusim_unexpected(void);
+/* The last one, or "". */
+const char *gpusim_fault_text(void);
+const char *gpusim_fault_name(enum gpusim_fault kind);
+/* Notes a LEAK for each allocation, stream, event, mapping and handle that is
+ * still there; how many. */
+uint64_t gpusim_leaks(void);
+
+void gpusim_traffic_clear(void);
+void gpusim_traffic_get(struct gpusim_traffic *out_traffic);
+
+/* Kernels that were run, and physical bytes that are held. */
+uint64_t gpusim_launches(void);
+uint64_t gpusim_held_bytes(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* DYT_GPUSIM_H */

@@ -1,0 +1,512 @@
+// The rest of the calls: devices, copies, launches, errors; and what tests say.
+#include "sim.hpp"
+
+#include "include/cuda.h"
+
+#include <cstdio>
+#include <cstring>
+
+namespace gpusim
+{
+
+simulator &sim = *new simulator(); // threads may use it to the very end
+
+limits limits_of(int arch)
+{
+    // Threads and grids are the same everywhere; shared memory that a block may
+    // have without and with asking, in KiB.
+    static const struct {
+        int arch;
+        size_t optin;
+    } rows[] = {{70, 96},   {72, 96},  {75, 64},  {80, 163},  {86, 99},
+                {87, 163},  {89, 99},  {90, 227}, {100, 227}, {103, 227},
+                {110, 227}, {120, 99}, {121, 99}};
+    limits l = {1024, 65535, 48u << 10, 96u << 10};
+
+    for (const auto &row : rows) {
+        if (row.arch == arch) {
+            l.shared_optin = row.optin << 10;
+        }
+    }
+    return l;
+}
+
+static cudaError_t result(cudaError_t error)
+{
+    if (sim.sticky != cudaSuccess) {
+        error = sim.sticky;
+    }
+    if (error != cudaSuccess) {
+        sim.last = error;
+    }
+    return error;
+}
+
+// ---- launches --------------------------------------------------------------
+
+static bool within_limits(const char *name, dim3 grid, dim3 block, size_t bytes)
+{
+    limits l = limits_of(sim.machine.arch);
+    uint64_t threads = uint64_t{block.x} * block.y * block.z;
+    uint64_t shared = sim.optin_shared > l.shared ? sim.optin_shared : l.shared;
+    bool good = threads > 0 && threads <= l.threads && block.z <= 64 &&
+                grid.x > 0 && grid.y > 0 && grid.z > 0 && grid.x <= INT32_MAX &&
+                grid.y <= l.grid_y && grid.z <= l.grid_y && bytes <= shared;
+
+    if (!good) {
+        note(GPUSIM_LIMITS,
+             "%s with a grid of (%u,%u,%u), blocks of (%u,%u,%u) and %zu bytes "
+             "of shared memory on sm_%d",
+             name, grid.x, grid.y, grid.z, block.x, block.y, block.z, bytes,
+             sim.machine.arch);
+    }
+    return good;
+}
+
+static void check_all_slack()
+{
+    for (const auto &entry : sim.live) {
+        if (!check_slack(entry.first, entry.second)) {
+            sim.sticky = cudaErrorIllegalAddress;
+        }
+    }
+}
+
+cudaError_t launch(const char *name, dim3 grid, dim3 block, size_t shared_bytes,
+                   cudaStream_t stream, std::function<void()> body)
+{
+    guard hold(sim.lock);
+    kernel what = {name, grid, block, shared_bytes, std::move(body)};
+
+    if (stream_of(stream) == nullptr) {
+        return result(cudaErrorInvalidResourceHandle);
+    }
+    if (sim.machine.device_count == 0) {
+        return result(cudaErrorNoDevice);
+    }
+    if (!within_limits(name, grid, block, shared_bytes)) {
+        return result(cudaErrorInvalidConfiguration);
+    }
+    enqueue(stream, name, [what] {
+        run_kernel(what);
+        check_all_slack();
+    });
+    return result(cudaSuccess);
+}
+
+// ---- copies ----------------------------------------------------------------
+
+static bool usable(const void *ptr, size_t bytes, bool store, const char *what)
+{
+    gpusim_fault kind = GPUSIM_OUT_OF_BOUNDS;
+    const char *wrong =
+        in_arena(ptr) ? wrong_with(ptr, bytes, store, &kind) : nullptr;
+
+    if (wrong != nullptr) {
+        note_and_stick(kind, cudaErrorIllegalAddress,
+                       (std::string(what) + ": " + wrong).c_str());
+    }
+    return wrong == nullptr;
+}
+
+static void copy_now(void *dst, const void *src, size_t bytes)
+{
+    if (!usable(src, bytes, false, "copy from") ||
+        !usable(dst, bytes, true, "copy to")) {
+        return;
+    }
+    if (in_arena(src)) { // what is copied on the device may have no value yet
+        touched(src, bytes, false, !in_arena(dst));
+    }
+    if (in_arena(dst)) {
+        touched(dst, bytes, true, false);
+        if (in_arena(src)) {
+            memmove(
+                sim.memory.written +
+                    (static_cast<unsigned char *>(dst) - sim.memory.base),
+                sim.memory.written +
+                    (static_cast<const unsigned char *>(src) - sim.memory.base),
+                bytes);
+        }
+    }
+    memmove(dst, src, bytes);
+}
+
+static bool sides_match(const void *dst, const void *src, cudaMemcpyKind kind)
+{
+    bool to = in_arena(dst), from = in_arena(src);
+
+    switch (kind) {
+    case cudaMemcpyHostToHost:
+        return !to && !from;
+    case cudaMemcpyHostToDevice:
+        return to && !from;
+    case cudaMemcpyDeviceToHost:
+        return !to && from;
+    case cudaMemcpyDeviceToDevice:
+        return to && from;
+    default:
+        return true;
+    }
+}
+
+static void set_now(void *dst, int value, size_t bytes)
+{
+    if (usable(dst, bytes, true, "memset")) {
+        touched(dst, bytes, true, false);
+        memset(dst, value, bytes);
+    }
+}
+
+// ---- beginning anew --------------------------------------------------------
+
+static void start()
+{
+    if (sim.memory.base == nullptr) {
+        open_arena();
+    }
+    sim.streams.clear();
+    sim.streams.resize(1);
+    sim.streams[0].open = true;
+}
+
+// Before main(), so that a program without gpusim_reset() has a machine.
+static const bool started = (gpusim_reset(), true);
+
+} // namespace gpusim
+
+using namespace gpusim;
+
+void gpusim_reset(void)
+{
+    guard hold(sim.lock);
+
+    sim.machine = {1, 12040, 90, 4ull << 30, true, 4};
+    sim.order = GPUSIM_LATE;
+    sim.seed = 0;
+    sim.random = 1;
+    memset(sim.expected, 1, sizeof(sim.expected)); // what is found below
+    sim.streams.clear();
+    if (sim.memory.base != nullptr) {
+        close_all_memory();
+    }
+    memset(sim.faults, 0, sizeof(sim.faults));
+    memset(sim.expected, 0, sizeof(sim.expected));
+    sim.unexpected = 0;
+    sim.fault_text.clear();
+    sim.sticky = sim.last = cudaSuccess;
+    sim.events.clear();
+    sim.host.clear();
+    sim.running = nullptr;
+    sim.running_id = 0;
+    sim.held_bytes = 0;
+    sim.launches = 0;
+    sim.optin_shared = 0;
+    sim.traffic = {};
+    start();
+}
+
+void gpusim_set_machine(const gpusim_machine *machine)
+{
+    guard hold(sim.lock);
+
+    sim.machine = *machine;
+}
+
+void gpusim_get_machine(gpusim_machine *out_machine)
+{
+    guard hold(sim.lock);
+
+    *out_machine = sim.machine;
+}
+
+void gpusim_set_order(gpusim_order order, uint64_t seed)
+{
+    guard hold(sim.lock);
+
+    sim.order = order;
+    sim.seed = seed;
+    sim.random = seed * 2 + 1;
+}
+
+uint64_t gpusim_leaks(void)
+{
+    guard hold(sim.lock);
+    uint64_t count;
+
+    run_all();
+    count = leaked_memory();
+    for (size_t s = 1; s < sim.streams.size(); s++) {
+        if (sim.streams[s].open) {
+            note(GPUSIM_LEAK, "stream %zu", s);
+            count++;
+        }
+    }
+    if (!sim.events.empty()) {
+        note(GPUSIM_LEAK, "%zu events", sim.events.size());
+        count += sim.events.size();
+    }
+    return count;
+}
+
+uint64_t gpusim_launches(void)
+{
+    return sim.launches;
+}
+
+uint64_t gpusim_held_bytes(void)
+{
+    return sim.held_bytes;
+}
+
+// ---- the calls -------------------------------------------------------------
+
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes,
+                            cudaMemcpyKind kind, cudaStream_t stream)
+{
+    guard hold(sim.lock);
+
+    if (stream_of(stream) == nullptr) {
+        return result(cudaErrorInvalidResourceHandle);
+    }
+    if (!sides_match(dst, src, kind)) {
+        return result(cudaErrorInvalidValue);
+    }
+    if (bytes > 0) {
+        enqueue(stream, "copy", [=] { copy_now(dst, src, bytes); });
+    }
+    return result(cudaSuccess);
+}
+
+cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes,
+                       cudaMemcpyKind kind)
+{
+    guard hold(sim.lock);
+    cudaError_t error = cudaMemcpyAsync(dst, src, bytes, kind, nullptr);
+
+    return error == cudaSuccess ? result(wait_for(nullptr)) : error;
+}
+
+cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes,
+                            cudaStream_t stream)
+{
+    guard hold(sim.lock);
+
+    if (stream_of(stream) == nullptr) {
+        return result(cudaErrorInvalidResourceHandle);
+    }
+    if (!in_arena(dst)) {
+        return result(cudaErrorInvalidValue);
+    }
+    enqueue(stream, "memset", [=] { set_now(dst, value, bytes); });
+    return result(cudaSuccess);
+}
+
+cudaError_t cudaMemset(void *dst, int value, size_t bytes)
+{
+    return cudaMemsetAsync(dst, value, bytes, nullptr);
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = sim.machine.driver_version;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+static cudaError_t device_state()
+{
+    return sim.machine.driver_version < 12000 ? cudaErrorInsufficientDriver
+           : sim.machine.device_count == 0    ? cudaErrorNoDevice
+                                              : cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = device_state() == cudaSuccess ? sim.machine.device_count : 0;
+    return result(device_state());
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    if (device_state() != cudaSuccess) {
+        return result(device_state());
+    }
+    return result(device >= 0 && device < sim.machine.device_count
+                      ? cudaSuccess
+                      : cudaErrorInvalidDevice);
+}
+
+cudaError_t cudaGetDevice(int *device)
+{
+    *device = 0;
+    return result(device_state());
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attr, int device)
+{
+    limits l = limits_of(sim.machine.arch);
+
+    if (device < 0 || device >= sim.machine.device_count) {
+        return result(cudaErrorInvalidDevice);
+    }
+    switch (attr) {
+    case cudaDevAttrMaxThreadsPerBlock:
+        *value = static_cast<int>(l.threads);
+        break;
+    case cudaDevAttrMaxSharedMemoryPerBlock:
+        *value = static_cast<int>(l.shared);
+        break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+        *value = static_cast<int>(l.shared_optin);
+        break;
+    case cudaDevAttrMaxGridDimX:
+        *value = INT32_MAX;
+        break;
+    case cudaDevAttrMaxGridDimY:
+        *value = static_cast<int>(l.grid_y);
+        break;
+    case cudaDevAttrMultiProcessorCount:
+        *value = 4;
+        break;
+    case cudaDevAttrWarpSize:
+        *value = 32;
+        break;
+    case cudaDevAttrComputeCapabilityMajor:
+        *value = sim.machine.arch / 10;
+        break;
+    case cudaDevAttrComputeCapabilityMinor:
+        *value = sim.machine.arch % 10;
+        break;
+    default:
+        return result(cudaErrorInvalidValue);
+    }
+    return result(cudaSuccess);
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
+{
+    *can = device != peer && device < sim.machine.device_count &&
+           peer < sim.machine.device_count;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int, unsigned)
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaFuncSetAttribute(const void *, cudaFuncAttribute, int value)
+{
+    guard hold(sim.lock);
+
+    if (value < 0 ||
+        static_cast<size_t>(value) > limits_of(sim.machine.arch).shared_optin) {
+        return result(cudaErrorInvalidValue);
+    }
+    sim.optin_shared = static_cast<size_t>(value);
+    return result(cudaSuccess);
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t error = sim.sticky != cudaSuccess ? sim.sticky : sim.last;
+
+    sim.last = cudaSuccess;
+    return error;
+}
+
+cudaError_t cudaPeekAtLastError(void)
+{
+    return sim.sticky != cudaSuccess ? sim.sticky : sim.last;
+}
+
+const char *cudaGetErrorName(cudaError_t error)
+{
+    static const char *const name[] = {"cudaSuccess",
+                                       "cudaErrorInvalidValue",
+                                       "cudaErrorMemoryAllocation",
+                                       "cudaErrorInitializationError",
+                                       "cudaErrorInvalidConfiguration",
+                                       "cudaErrorInsufficientDriver",
+                                       "cudaErrorNoDevice",
+                                       "cudaErrorInvalidDevice",
+                                       "cudaErrorInvalidResourceHandle",
+                                       "cudaErrorNotReady",
+                                       "cudaErrorIllegalAddress",
+                                       "cudaErrorMisalignedAddress",
+                                       "cudaErrorLaunchFailure",
+                                       "cudaErrorLaunchOutOfResources",
+                                       "cudaErrorPeerAccessAlreadyEnabled",
+                                       "cudaErrorPeerAccessUnsupported",
+                                       "cudaErrorNotSupported",
+                                       "cudaErrorUnknown"};
+
+    return error <= cudaErrorUnknown ? name[error] : "?";
+}
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+    return cudaGetErrorName(error);
+}
+
+CUresult cuInit(unsigned)
+{
+    return sim.machine.device_count == 0 ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
+}
+
+CUresult cuDriverGetVersion(int *version)
+{
+    *version = sim.machine.driver_version;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGet(CUdevice *device, int ordinal)
+{
+    *device = ordinal;
+    return ordinal >= 0 && ordinal < sim.machine.device_count
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
+{
+    memcpy(uuid->bytes, "simulated gpu  ", 16);
+    uuid->bytes[15] = static_cast<char>(device);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetName(char *name, int bytes, CUdevice)
+{
+    snprintf(name, static_cast<size_t>(bytes), "simulated sm_%d",
+             sim.machine.arch);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute, CUdevice)
+{
+    *value = sim.machine.has_vmm;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGetErrorName(CUresult error, const char **name)
+{
+    static const char *const names[] = {"CUDA_SUCCESS",
+                                        "CUDA_ERROR_INVALID_VALUE",
+                                        "CUDA_ERROR_OUT_OF_MEMORY",
+                                        "CUDA_ERROR_NOT_INITIALIZED",
+                                        "CUDA_ERROR_NO_DEVICE",
+                                        "CUDA_ERROR_INVALID_DEVICE",
+                                        "CUDA_ERROR_INVALID_HANDLE",
+                                        "CUDA_ERROR_NOT_SUPPORTED",
+                                        "CUDA_ERROR_ILLEGAL_STATE",
+                                        "CUDA_ERROR_UNKNOWN"};
+
+    *name = error <= CUDA_ERROR_UNKNOWN ? names[error] : "?";
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,188 @@
+// What the files of the simulator share.  One object, one lock.
+#ifndef DYT_GPUSIM_SIM_HPP
+#define DYT_GPUSIM_SIM_HPP
+
+#include "gpusim.h"
+#include "include/cuda_runtime.h"
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace gpusim
+{
+
+// ---- faults (fault.cc) -----------------------------------------------------
+
+// Count, print unless expected.  `kind` ends nothing by itself.
+void note(gpusim_fault kind, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+// The same, and the error that every later call returns.
+void note_and_stick(gpusim_fault kind, cudaError_t error, const char *text);
+// While a kernel runs; others have handlers as well.
+void catch_signals(bool on);
+
+// ---- order (stream.cc) -----------------------------------------------------
+
+// How much of each stream: [stream] = operations from its beginning.
+using moment = std::vector<uint32_t>;
+
+bool before(const moment &what, const moment &of);
+void join(moment &into, const moment &other);
+
+// Which work touched a byte last: stream << 24 | number, 0: nobody.
+using work_id = uint32_t;
+
+struct work {
+    moment needs; // all of it has run, and its own number
+    std::function<void()> run;
+    std::string name;
+};
+
+struct stream_state {
+    std::deque<work> queue;
+    uint32_t issued = 0, done = 0;
+    moment now;
+    bool open = false, is_blocking = true;
+};
+
+// Queue it; with GPUSIM_EARLY it runs here.
+void enqueue(cudaStream_t stream, std::string name, std::function<void()> run);
+// Run what `until` needs.
+void run_until(const moment &until);
+// Wait for all, and the host knows it.
+void run_all();
+cudaError_t wait_for(cudaStream_t stream);
+stream_state *stream_of(cudaStream_t stream);
+
+// ---- memory (memory.cc) ----------------------------------------------------
+
+struct range {
+    uint64_t bytes = 0;
+    bool readable = true, is_writable = true;
+    int kind = 0; // RANGE_*
+    uint64_t physical = 0;
+};
+enum { RANGE_MALLOC = 1, RANGE_IPC, RANGE_MAPPED };
+
+struct reservation {
+    uint64_t bytes;
+};
+
+struct physical_state {
+    int fd = -1;
+    uint64_t bytes = 0;
+    uint32_t maps = 0;
+    bool has_handle = true, is_imported = false;
+};
+
+// The span of addresses of the device, and what is known of each byte.
+struct arena {
+    unsigned char *base = nullptr;    // [ARENA_BYTES], data
+    unsigned char *written = nullptr; // [ARENA_BYTES], 1: has a value
+    work_id *writer = nullptr, *reader = nullptr; // [ARENA_BYTES / GRAIN]
+    int data_fd = -1, written_fd = -1;
+    uint64_t next = 0;
+};
+constexpr uint64_t ARENA_BYTES = 16ull << 30;
+constexpr uint64_t GRAIN = 2; // bytes that have one last writer
+constexpr uint64_t GUARD = 64u << 10;
+constexpr uint64_t VMM_GRAIN = 2u << 20;
+
+bool in_arena(const void *ptr);
+// Addresses for `bytes`, guarded on both sides; 0: none left.
+unsigned char *take_addresses(uint64_t bytes, uint64_t alignment);
+// What is wrong with [ptr, ptr + bytes): text and kind, or NULL.
+const char *wrong_with(const void *ptr, uint64_t bytes, bool store,
+                       gpusim_fault *out_kind);
+// Order and values of an access of the work that runs.
+void touched(const void *ptr, uint64_t bytes, bool store, bool check_values);
+void forget(const void *ptr, uint64_t bytes);
+void open_arena();
+void poison(const void *ptr, uint64_t bytes, bool on);
+uint64_t physical_take(uint64_t bytes); // 0: no memory left
+void close_all_memory();
+uint64_t leaked_memory();
+uint64_t leaked_virtual();
+void close_virtual();
+bool check_slack(uint64_t base, const range &r);
+
+// ---- running (block.cc) ----------------------------------------------------
+
+struct kernel {
+    std::string name;
+    dim3 grid, block;
+    size_t shared_bytes;
+    std::function<void()> body;
+};
+void run_kernel(const kernel &what);
+bool in_kernel();
+// From a thread of a kernel: end the kernel.
+[[noreturn]] void leave_kernel();
+const char *where_text();
+
+// ---- sectors (sectors.cc) --------------------------------------------------
+
+struct sector_access {
+    const char *file;
+    int line;
+    uint32_t met;   // how often the warp had met
+    uint32_t turn;  // the thread's how-manieth at this place since then
+    uint32_t order; // the thread's how-manieth at all
+    uint64_t sector;
+    bool is_store;
+};
+void sectors_of_warp(std::vector<sector_access> &log);
+void sectors_seen(uint64_t address, size_t bytes, bool is_store);
+void sectors_end_kernel();
+
+// ---- the one object --------------------------------------------------------
+
+struct limits {
+    unsigned threads, grid_y;
+    size_t shared, shared_optin;
+};
+limits limits_of(int arch);
+
+struct simulator {
+    std::recursive_mutex lock;
+    gpusim_machine machine;
+    gpusim_order order;
+    uint64_t seed, random;
+
+    uint64_t faults[GPUSIM_FAULT_COUNT];
+    bool expected[GPUSIM_FAULT_COUNT];
+    uint64_t unexpected;
+    std::string fault_text;
+    cudaError_t sticky, last;
+
+    std::vector<stream_state> streams; // [0] is the default stream
+    std::map<cudaEvent_t, moment> events;
+    moment host; // what the host has waited for
+    const work *running;
+    work_id running_id;
+    bool noted_order, noted_value, noted_race; // once for each work
+
+    arena memory;
+    std::map<uint64_t, range> live, dead; // by address
+    std::map<uint64_t, uint64_t> pinned;  // host memory: address, bytes
+    std::map<uint64_t, reservation> reserved;
+    std::map<uint64_t, physical_state> physical;
+    uint64_t next_physical, held_bytes;
+    uintptr_t next_event;
+
+    uint64_t launches;
+    size_t optin_shared;
+    gpusim_traffic traffic;
+};
+extern simulator &sim;
+
+uint32_t random_below(uint32_t count);
+using guard = std::lock_guard<std::recursive_mutex>;
+
+} // namespace gpusim
+
+#endif // DYT_GPUSIM_SIM_HPP

@@ -1,0 +1,354 @@
+// Virtual memory calls: addresses, memory, and the tie between them, each on
+// its own.  Memory is a memfd, which other processes can map: data in its first
+// half, what is known of each byte in its second.
+#include "sim.hpp"
+
+#include "include/cuda.h"
+
+#include <cstring>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace gpusim
+{
+
+static unsigned char *bytes_at(uint64_t address)
+{
+    return reinterpret_cast<unsigned char *>(address);
+}
+
+static unsigned char *written_at(uint64_t address)
+{
+    return sim.memory.written + (bytes_at(address) - sim.memory.base);
+}
+
+static void drop_memory(uint64_t handle)
+{
+    auto found = sim.physical.find(handle);
+
+    if (found->second.maps == 0 && !found->second.has_handle) {
+        close(found->second.fd);
+        if (!found->second.is_imported) {
+            sim.held_bytes -= found->second.bytes;
+        }
+        sim.physical.erase(found);
+    }
+}
+
+static void unmap(uint64_t address, const range &r)
+{
+    auto at = static_cast<off_t>(bytes_at(address) - sim.memory.base);
+
+    mmap(bytes_at(address), r.bytes, PROT_NONE,
+         MAP_SHARED | MAP_NORESERVE | MAP_FIXED, sim.memory.data_fd, at);
+    mmap(written_at(address), r.bytes, PROT_READ | PROT_WRITE,
+         MAP_SHARED | MAP_NORESERVE | MAP_FIXED, sim.memory.written_fd, at);
+    forget(bytes_at(address), r.bytes);
+    sim.physical[r.physical].maps--;
+    drop_memory(r.physical);
+    sim.dead[address] = r;
+}
+
+void close_virtual()
+{
+    for (const auto &entry : sim.live) {
+        if (entry.second.kind == RANGE_MAPPED) {
+            unmap(entry.first, entry.second);
+        }
+    }
+    for (auto &entry : sim.physical) {
+        close(entry.second.fd);
+    }
+    sim.physical.clear();
+    sim.reserved.clear();
+}
+
+uint64_t leaked_virtual()
+{
+    uint64_t count = 0;
+
+    for (const auto &entry : sim.live) {
+        if (entry.second.kind == RANGE_MAPPED) {
+            note(GPUSIM_LEAK, "%llu bytes that are mapped",
+                 static_cast<unsigned long long>(entry.second.bytes));
+            count++;
+        }
+    }
+    for (const auto &entry : sim.physical) {
+        if (entry.second.has_handle) {
+            note(GPUSIM_LEAK, "a handle of %llu bytes of memory",
+                 static_cast<unsigned long long>(entry.second.bytes));
+            count++;
+        }
+    }
+    for (const auto &entry : sim.reserved) {
+        note(GPUSIM_LEAK, "%llu bytes of addresses",
+             static_cast<unsigned long long>(entry.second.bytes));
+        count++;
+    }
+    return count;
+}
+
+static uint64_t add_physical(int fd, uint64_t bytes, bool is_imported)
+{
+    physical_state p;
+
+    p.fd = fd;
+    p.bytes = bytes;
+    p.is_imported = is_imported;
+    sim.physical[++sim.next_physical] = p;
+    return sim.next_physical;
+}
+
+uint64_t physical_take(uint64_t bytes)
+{
+    int fd;
+
+    if (sim.held_bytes + bytes > sim.machine.memory_bytes) {
+        return 0;
+    }
+    fd = memfd_create("gpusim.memory", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, static_cast<off_t>(2 * bytes)) != 0) {
+        close(fd);
+        return 0;
+    }
+    sim.held_bytes += bytes;
+    return add_physical(fd, bytes, false);
+}
+
+} // namespace gpusim
+
+// ---- the calls -------------------------------------------------------------
+
+using namespace gpusim;
+
+static bool whole(uint64_t value)
+{
+    return value % VMM_GRAIN == 0;
+}
+
+CUresult cuMemGetAllocationGranularity(size_t *bytes,
+                                       const CUmemAllocationProp *,
+                                       CUmemAllocationGranularity_flags)
+{
+    guard hold(sim.lock);
+
+    *bytes = VMM_GRAIN;
+    return sim.machine.has_vmm ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t bytes, size_t alignment,
+                             CUdeviceptr, unsigned long long)
+{
+    guard hold(sim.lock);
+    unsigned char *at;
+
+    if (!sim.machine.has_vmm) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (bytes == 0 || !whole(bytes)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    at = take_addresses(bytes, alignment > VMM_GRAIN ? alignment : VMM_GRAIN);
+    if (at == nullptr) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *ptr = reinterpret_cast<uint64_t>(at);
+    sim.reserved[*ptr] = {bytes};
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemAddressFree(CUdeviceptr ptr, size_t bytes)
+{
+    guard hold(sim.lock);
+    auto found = sim.reserved.find(ptr);
+    auto mapped = sim.live.lower_bound(ptr);
+
+    if (found == sim.reserved.end() || found->second.bytes != bytes ||
+        (mapped != sim.live.end() && mapped->first < ptr + bytes)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    sim.reserved.erase(found);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
+                     const CUmemAllocationProp *prop, unsigned long long)
+{
+    guard hold(sim.lock);
+
+    if (!sim.machine.has_vmm) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (bytes == 0 || !whole(bytes) ||
+        prop->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
+        prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        prop->location.id >= sim.machine.device_count) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *handle = physical_take(bytes);
+    return *handle == 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+    guard hold(sim.lock);
+    auto found = sim.physical.find(handle);
+
+    if (found == sim.physical.end() || !found->second.has_handle) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    found->second.has_handle = false;
+    drop_memory(handle);
+    return CUDA_SUCCESS;
+}
+
+static bool is_reserved(uint64_t ptr, uint64_t bytes)
+{
+    auto found = sim.reserved.upper_bound(ptr);
+
+    return found != sim.reserved.begin() &&
+           (--found, ptr + bytes <= found->first + found->second.bytes);
+}
+
+static bool is_free(uint64_t ptr, uint64_t bytes)
+{
+    auto after = sim.live.lower_bound(ptr);
+
+    if (after != sim.live.end() && after->first < ptr + bytes) {
+        return false;
+    }
+    return after == sim.live.begin() ||
+           (--after, after->first + after->second.bytes <= ptr);
+}
+
+CUresult cuMemMap(CUdeviceptr ptr, size_t bytes, size_t offset,
+                  CUmemGenericAllocationHandle handle, unsigned long long)
+{
+    guard hold(sim.lock);
+    auto found = sim.physical.find(handle);
+    range r;
+
+    if (found == sim.physical.end() || !found->second.has_handle) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (!whole(ptr) || !whole(bytes) || bytes == 0 || offset != 0 ||
+        bytes > found->second.bytes || !is_reserved(ptr, bytes) ||
+        !is_free(ptr, bytes)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    forget(bytes_at(ptr), bytes);
+    if (mmap(bytes_at(ptr), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
+             found->second.fd, 0) == MAP_FAILED ||
+        mmap(written_at(ptr), bytes, PROT_READ | PROT_WRITE,
+             MAP_SHARED | MAP_FIXED, found->second.fd,
+             static_cast<off_t>(found->second.bytes)) == MAP_FAILED) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    r.bytes = bytes;
+    r.kind = RANGE_MAPPED;
+    r.physical = handle;
+    r.readable = r.is_writable = false;
+    sim.live[ptr] = r;
+    sim.dead.erase(ptr);
+    found->second.maps++;
+    return CUDA_SUCCESS;
+}
+
+// The mappings of a span: whole ones only.
+template <class F>
+static CUresult each_mapping(uint64_t ptr, uint64_t bytes, F what)
+{
+    auto found = sim.live.find(ptr);
+    uint64_t at = ptr;
+
+    while (at < ptr + bytes) {
+        if (found == sim.live.end() || found->first != at ||
+            found->second.kind != RANGE_MAPPED ||
+            at + found->second.bytes > ptr + bytes) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        at += found->second.bytes;
+        found = what(found);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemUnmap(CUdeviceptr ptr, size_t bytes)
+{
+    guard hold(sim.lock);
+    CUresult end;
+
+    // A device does not wait here: work that is still queued must fail.
+    end = each_mapping(ptr, bytes, [](auto at) { return ++at; });
+    if (end != CUDA_SUCCESS) {
+        return end;
+    }
+    return each_mapping(ptr, bytes, [](auto at) {
+        unmap(at->first, at->second);
+        return sim.live.erase(at);
+    });
+}
+
+CUresult cuMemSetAccess(CUdeviceptr ptr, size_t bytes,
+                        const CUmemAccessDesc *desc, size_t count)
+{
+    guard hold(sim.lock);
+    CUmemAccess_flags flags;
+
+    if (count == 0 || desc->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    flags = desc[count - 1].flags;
+    return each_mapping(ptr, bytes, [=](auto at) {
+        range *r = &at->second;
+        int how = flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ? PROT_NONE
+                  : flags == CU_MEM_ACCESS_FLAGS_PROT_READ
+                      ? PROT_READ
+                      : PROT_READ | PROT_WRITE;
+
+        r->readable = how != PROT_NONE;
+        r->is_writable = (how & PROT_WRITE) != 0;
+        mprotect(bytes_at(at->first), r->bytes, how);
+        return ++at;
+    });
+}
+
+CUresult cuMemExportToShareableHandle(void *shareable,
+                                      CUmemGenericAllocationHandle handle,
+                                      CUmemAllocationHandleType type,
+                                      unsigned long long)
+{
+    guard hold(sim.lock);
+    auto found = sim.physical.find(handle);
+
+    if (found == sim.physical.end() ||
+        type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    int fd = dup(found->second.fd);
+
+    memcpy(shareable, &fd, sizeof(fd));
+    return fd < 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
+                                        void *shareable,
+                                        CUmemAllocationHandleType type)
+{
+    guard hold(sim.lock);
+    struct stat info;
+    // The descriptor itself is what is handed in, as on a device.
+    auto given = static_cast<int>(reinterpret_cast<intptr_t>(shareable));
+    int fd = dup(given);
+
+    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || fd < 0 ||
+        fstat(fd, &info) != 0 || info.st_size == 0 ||
+        !whole(static_cast<uint64_t>(info.st_size) / 2)) {
+        close(fd);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *handle = add_physical(fd, static_cast<uint64_t>(info.st_size) / 2, true);
+    return CUDA_SUCCESS;
+}
