@@ -36,10 +36,15 @@ struct dyti_messages {
     bool *ready;    /* [step_count] may be posted when its turn comes, owned */
     struct flight flight[DYTI_SLOTS_MAX];
     uint32_t flight_count;
+    bool refused; /* the mover had no room: something waits on some link */
     /* [step_count] of a MOVE whose payload goes through, and of the PACK or
      * UNPACK that has nothing left to do: its stream; of others DYTI_NO_STREAM.
      * NULL: none does.  Owned. */
     uint32_t *through;
+    /* [part_count] likewise, of messages of a COLLECTIVE, and their payloads:
+     * several may share a slot.  Owned. */
+    uint32_t *part_through;
+    struct payload *part_payload;
     struct payload payload[DYTI_SLOTS_MAX]; /* by slot */
 };
 
@@ -56,6 +61,8 @@ void dyti_messages_fini(struct dyti_switch *self)
         free(m->link);
         free(m->ready);
         free(m->through);
+        free(m->part_through);
+        free(m->part_payload);
         free(m);
         self->messages = NULL;
     }
@@ -91,19 +98,58 @@ static enum dyt_status allocate(struct dyti_switch *self)
 }
 
 /* The step of a kind that uses a step's slot next. */
-static uint32_t next_of(const struct dyti_schedule *s,
-                        const struct dyti_step *step, enum dyti_step_kind kind)
+static uint32_t next_at(const struct dyti_schedule *s,
+                        const struct dyti_step *step, enum dyti_step_kind kind,
+                        uint64_t offset)
 {
     for (uint32_t i = 0; i < step->next_count; i++) {
         const struct dyti_step *next = &s->step[s->next[step->next_first + i]];
 
         if (next->kind == kind && next->lo == step->lo &&
-            next->hi == step->hi &&
-            next->staging_offset == step->staging_offset) {
+            next->hi == step->hi && next->staging_offset == offset) {
             return s->next[step->next_first + i];
         }
     }
     return DYTI_NO_STEP;
+}
+
+static uint32_t next_of(const struct dyti_schedule *s,
+                        const struct dyti_step *step, enum dyti_step_kind kind)
+{
+    return next_at(s, step, kind, step->staging_offset);
+}
+
+/* The PACK that fills a slot of a COLLECTIVE: they stand right before it. */
+static uint32_t pack_before(const struct dyti_schedule *s, uint32_t index,
+                            uint64_t offset)
+{
+    while (index-- > 0 && s->step[index].kind == DYTI_STEP_PACK) {
+        if (s->step[index].staging_offset == offset) {
+            return index;
+        }
+    }
+    return DYTI_NO_STEP;
+}
+
+/* Of a COLLECTIVE: packed where it goes, for each, and unpacked from where it
+ * comes.  A slot would be one more copy. */
+static void find_fused_through(const struct dyti_schedule *s,
+                               struct dyti_messages *m, uint32_t index)
+{
+    const struct dyti_step *step = &s->step[index];
+
+    for (uint32_t k = 0; k < step->part_count; k++) {
+        const struct dyti_fused_message *part = &s->part[step->part_first + k];
+        uint32_t other =
+            part->is_send
+                ? pack_before(s, index, part->staging_offset)
+                : next_at(s, step, DYTI_STEP_UNPACK, part->staging_offset);
+
+        if (other != DYTI_NO_STEP) {
+            m->through[other] = m->part_through[step->part_first + k] =
+                s->step[other].stream;
+        }
+    }
 }
 
 /* Which messages begin or end here, and so need not lie in their slot. */
@@ -116,16 +162,25 @@ static enum dyt_status find_through(struct dyti_switch *self)
         return DYT_OK;
     }
     m->through = malloc(((size_t)s->step_count + 1) * sizeof(*m->through));
-    if (m->through == NULL) {
+    m->part_through =
+        malloc(((size_t)s->part_count + 1) * sizeof(*m->part_through));
+    m->part_payload =
+        calloc((size_t)s->part_count + 1, sizeof(*m->part_payload));
+    if (m->through == NULL || m->part_through == NULL ||
+        m->part_payload == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "%u steps of rank %u", s->step_count,
                          s->rank);
     }
     memset(m->through, 0xff, ((size_t)s->step_count + 1) * sizeof(*m->through));
+    memset(m->part_through, 0xff,
+           ((size_t)s->part_count + 1) * sizeof(*m->part_through));
     for (uint32_t i = 0; i < s->step_count; i++) {
         const struct dyti_step *step = &s->step[i];
         uint32_t other;
 
-        if (step->kind == DYTI_STEP_PACK) {
+        if (step->kind == DYTI_STEP_COLLECTIVE) {
+            find_fused_through(s, m, i);
+        } else if (step->kind == DYTI_STEP_PACK) {
             other = next_of(s, step, DYTI_STEP_MOVE);
             if (other != DYTI_NO_STEP) {
                 m->through[other] = m->through[i] = step->stream;
@@ -190,6 +245,7 @@ void dyti_messages_begin(struct dyti_switch *self, uint64_t epoch)
                2u * self->schedule->world_size * sizeof(*m->link));
         memset(m->ready, 0, self->schedule->step_count * sizeof(*m->ready));
         m->flight_count = 0;
+        m->refused = false;
     }
 }
 
@@ -209,53 +265,132 @@ static enum dyt_status payload_part(void *arg, uint64_t at, void *dense,
     return st;
 }
 
-/* NULL: the slot holds it. */
+/* stream: DYTI_NO_STREAM: the slot holds it, NULL. */
 static const struct dyti_p2p_through *payload_of(struct dyti_switch *self,
-                                                 uint32_t index)
+                                                 const struct dyti_step *step,
+                                                 uint32_t stream, bool is_send,
+                                                 struct payload *p)
+{
+    if (stream == DYTI_NO_STREAM) {
+        return NULL;
+    }
+    *p = (struct payload){.through = {payload_part, p},
+                          .kernels = &self->params.kernels,
+                          .stream = &self->messages->stream[stream],
+                          .lo = step->lo,
+                          .next = UINT64_MAX,
+                          .is_send = is_send};
+    return &p->through;
+}
+
+static enum dyt_status post_move(struct dyti_switch *self, uint32_t index,
+                                 dyti_ticket *out_ticket)
+{
+    struct dyti_messages *m = self->messages;
+    const struct dyti_step *step = &self->schedule->step[index];
+    bool is_send = step->side == DYTI_SIDE_PUSH;
+    uint64_t slot = step->staging_offset /
+                    (self->schedule->message_bytes + DYTI_SLOT_HEAD_BYTES);
+    struct dyti_move move = {
+        .struct_size = sizeof(move),
+        .peer = is_send ? step->dst_rank : step->src_rank,
+        .kind = is_send ? DYTI_MOVE_SEND : DYTI_MOVE_RECV,
+        .buf = m->staging + step->staging_offset,
+        .size_bytes = step->hi - step->lo,
+        .through = payload_of(
+            self, step, m->through == NULL ? DYTI_NO_STREAM : m->through[index],
+            step->staging_offset, is_send),
+        .mark = index};
+
+    return m->mover->post(m->mover_self, &move, out_ticket);
+}
+
+static enum dyt_status post_collective(struct dyti_switch *self, uint32_t index,
+                                       dyti_ticket *out_ticket)
 {
     struct dyti_messages *m = self->messages;
     const struct dyti_schedule *s = self->schedule;
     const struct dyti_step *step = &s->step[index];
-    struct payload *p;
+    struct dyti_move_part part[2 * DYTI_SLOTS_MAX];
+    struct dyti_move move = {.struct_size = sizeof(move),
+                             .kind = DYTI_MOVE_COLLECTIVE,
+                             .size_bytes = step->hi - step->lo,
+                             .mark = index,
+                             .part = part,
+                             .part_count = step->part_count,
+                             .number = step->round};
 
-    if (m->through == NULL || m->through[index] == DYTI_NO_STREAM) {
-        return NULL;
+    for (uint32_t k = 0; k < step->part_count; k++) {
+        uint32_t at = step->part_first + k;
+        const struct dyti_fused_message *of = &s->part[at];
+
+        part[k] = (struct dyti_move_part){
+            .peer = of->peer,
+            .is_send = of->is_send,
+            .buf = m->staging + of->staging_offset,
+            .through = m->through == NULL
+                           ? NULL
+                           : payload_of(self, step, m->part_through[at],
+                                        of->is_send, &m->part_payload[at])};
     }
-    p = &m->payload[step->staging_offset /
-                    (s->message_bytes + DYTI_SLOT_HEAD_BYTES)];
-    *p = (struct payload){.through = {payload_part, p},
-                          .kernels = &self->params.kernels,
-                          .stream = &m->stream[m->through[index]],
-                          .lo = step->lo,
-                          .next = UINT64_MAX,
-                          .is_send = step->side == DYTI_SIDE_PUSH};
-    return &p->through;
+    return m->mover->post(m->mover_self, &move, out_ticket);
 }
 
-/* All messages of a link whose turn has come, and that may go. */
-static enum dyt_status post_link(struct dyti_switch *self, uint32_t link)
+/* Is it a step's turn on each of its links? */
+static bool is_due(const struct dyti_switch *self, uint32_t index)
+{
+    const struct dyti_messages *m = self->messages;
+    const struct dyti_schedule *s = self->schedule;
+    const struct dyti_step *step = &s->step[index];
+
+    for (uint32_t k = 0; k < step->part_count; k++) {
+        const struct dyti_fused_message *part = &s->part[step->part_first + k];
+
+        if (m->link[part->peer + (part->is_send ? 0 : s->world_size)] !=
+            index) {
+            return false;
+        }
+    }
+    return m->ready[index];
+}
+
+/* It has been posted: others have their turn. */
+static void pass_links(struct dyti_switch *self, uint32_t index, uint32_t link)
+{
+    struct dyti_messages *m = self->messages;
+    const struct dyti_schedule *s = self->schedule;
+    const struct dyti_step *step = &s->step[index];
+
+    if (step->part_count == 0) {
+        m->link[link] = step->link_next;
+    }
+    for (uint32_t k = 0; k < step->part_count; k++) {
+        const struct dyti_fused_message *part = &s->part[step->part_first + k];
+
+        m->link[part->peer + (part->is_send ? 0 : s->world_size)] =
+            part->link_next;
+    }
+}
+
+/* All messages of a link whose turn has come, and that may go.  *out_more:
+ * other links may go on now, too. */
+static enum dyt_status post_link(struct dyti_switch *self, uint32_t link,
+                                 bool *out_more)
 {
     struct dyti_messages *m = self->messages;
     const struct dyti_schedule *s = self->schedule;
 
-    while (m->link[link] != DYTI_NO_STEP && m->ready[m->link[link]] &&
+    while (m->link[link] != DYTI_NO_STEP && is_due(self, m->link[link]) &&
            m->flight_count < DYTI_SLOTS_MAX) {
         uint32_t index = m->link[link];
-        const struct dyti_step *step = &s->step[index];
-        bool is_send = step->side == DYTI_SIDE_PUSH;
-        struct dyti_move move = {
-            .struct_size = sizeof(move),
-            .peer = is_send ? step->dst_rank : step->src_rank,
-            .kind = is_send ? DYTI_MOVE_SEND : DYTI_MOVE_RECV,
-            .buf = m->staging + step->staging_offset,
-            .size_bytes = step->hi - step->lo,
-            .through = payload_of(self, index),
-            .mark = index};
+        bool fused = s->step[index].kind == DYTI_STEP_COLLECTIVE;
         struct flight *flight = &m->flight[m->flight_count];
-        enum dyt_status st =
-            m->mover->post(m->mover_self, &move, &flight->ticket);
+        enum dyt_status st = fused
+                                 ? post_collective(self, index, &flight->ticket)
+                                 : post_move(self, index, &flight->ticket);
 
         if (st == DYT_PENDING) {
+            m->refused = true;
             return DYT_OK; /* when something has landed, again */
         }
         if (st != DYT_OK) {
@@ -263,14 +398,39 @@ static enum dyt_status post_link(struct dyti_switch *self, uint32_t link)
         }
         flight->step = index;
         m->flight_count++;
-        m->link[link] = step->link_next;
+        pass_links(self, index, link);
+        *out_more |= fused;
     }
     return DYT_OK;
 }
 
+static enum dyt_status post_links(struct dyti_switch *self, uint32_t link)
+{
+    bool more = self->messages->refused;
+    enum dyt_status st;
+
+    self->messages->refused = false;
+    st = post_link(self, link, &more);
+
+    while (st == DYT_OK && more) {
+        more = false;
+        for (uint32_t l = 0; l < 2 * self->schedule->world_size && st == DYT_OK;
+             l++) {
+            st = post_link(self, l, &more);
+        }
+    }
+    return st;
+}
+
+/* One of the links that a step is on. */
 static uint32_t link_of(const struct dyti_schedule *s,
                         const struct dyti_step *step)
 {
+    if (step->part_count > 0) {
+        const struct dyti_fused_message *part = &s->part[step->part_first];
+
+        return part->peer + (part->is_send ? 0 : s->world_size);
+    }
     return step->side == DYTI_SIDE_PUSH ? step->dst_rank
                                         : s->world_size + step->src_rank;
 }
@@ -280,7 +440,7 @@ enum dyt_status dyti_messages_post(struct dyti_switch *self, uint32_t index)
     const struct dyti_schedule *s = self->schedule;
 
     self->messages->ready[index] = true;
-    return post_link(self, link_of(s, &s->step[index]));
+    return post_links(self, link_of(s, &s->step[index]));
 }
 
 enum dyt_status dyti_messages_pack(struct dyti_switch *self,
@@ -363,7 +523,7 @@ enum dyt_status dyti_messages_poll(struct dyti_switch *self,
                              : look_at_each(m, landed, &count);
 
     for (uint32_t i = 0; i < count && st == DYT_OK; i++) {
-        st = post_link(
+        st = post_links(
             self, link_of(self->schedule, &self->schedule->step[landed[i]]));
     }
     *out_count = count;

@@ -99,7 +99,8 @@ static enum dyt_status resolve_step(struct dyti_switch *self,
     const struct dyti_schedule *schedule = self->schedule;
 
     if (step->kind == DYTI_STEP_FENCE || step->kind == DYTI_STEP_MOVE ||
-        step->kind == DYTI_STEP_PACK || step->kind == DYTI_STEP_UNPACK) {
+        step->kind == DYTI_STEP_COLLECTIVE || step->kind == DYTI_STEP_PACK ||
+        step->kind == DYTI_STEP_UNPACK) {
         return DYT_OK; /* of messages: by streams */
     }
     if (step->kind != DYTI_STEP_COPY) {

@@ -92,6 +92,7 @@ static enum dyt_status do_step(struct dyti_switch *self, struct loop *loop,
     case DYTI_STEP_UNPACK:
         st = dyti_messages_pack(self, step);
         break;
+    case DYTI_STEP_COLLECTIVE:
     case DYTI_STEP_MOVE: /* ends when it lands */
         return dyti_messages_post(self, index);
     default: /* refused when it was resolved */

@@ -32,13 +32,26 @@ struct dyti_mover_params {
 enum dyti_move_kind {
     DYTI_MOVE_COPY, /* PULL, PUSH */
     DYTI_MOVE_SEND, /* MESSAGE */
-    DYTI_MOVE_RECV
+    DYTI_MOVE_RECV,
+    DYTI_MOVE_COLLECTIVE /* MESSAGE: this rank's part of a fused exchange */
+};
+
+/* One message of a COLLECTIVE; fields as in struct dyti_move.  Sends may share
+ * a buffer, with the head before it. */
+struct dyti_move_part {
+    uint32_t peer;
+    bool is_send;
+    void *buf;
+    const struct dyti_p2p_through *through;
 };
 
 /* COPY: a batch of strided copies between this rank's memory and one peer's,
  * both mapped here: src and dst in each copy are addresses of this process.
  * SEND, RECV: one message of dense bytes; those of one ordered pair of ranks
- * are posted in the same order on both sides. */
+ * are posted in the same order on both sides.
+ * COLLECTIVE: several messages of `size_bytes` each, at most one to and one
+ * from a rank, all posted at once; one ticket, done when all are.  Every member
+ * of it gives the same `number`. */
 struct dyti_move {
     uint32_t struct_size;
     uint32_t peer;
@@ -52,7 +65,11 @@ struct dyti_move {
      * and not from `buf`, whose head alone is used; borrowed until the ticket
      * completes. */
     const struct dyti_p2p_through *through;
-    uint64_t mark; /* SEND, RECV: the caller's own, that landed() gives back */
+    uint64_t mark; /* SEND, RECV, COLLECTIVE: the caller's own, that landed()
+                      gives back */
+    const struct dyti_move_part *part; /* COLLECTIVE: borrowed for the call */
+    uint32_t part_count;               /* at least 1 */
+    uint32_t number;
 };
 
 struct dyti_mover_ops {

@@ -14,6 +14,24 @@ const char *dyti_step_kind_name(enum dyti_step_kind kind)
     return (unsigned)kind < DYTI_STEP_KIND_COUNT ? name[kind] : "?";
 }
 
+uint32_t dyti_schedule_link_next(const struct dyti_schedule *schedule,
+                                 uint32_t step, uint32_t link)
+{
+    const struct dyti_step *at = &schedule->step[step];
+    uint32_t peer = link % schedule->world_size;
+    bool is_send = link < schedule->world_size;
+
+    for (uint32_t i = 0; i < at->part_count; i++) {
+        const struct dyti_fused_message *part =
+            &schedule->part[at->part_first + i];
+
+        if (part->peer == peer && part->is_send == is_send) {
+            return part->link_next;
+        }
+    }
+    return at->kind == DYTI_STEP_MOVE ? at->link_next : DYTI_NO_STEP;
+}
+
 static uint64_t chunk_of(const struct dyti_schedule_options *options)
 {
     return options->chunk_bytes == 0 ? DYTI_SCHED_CHUNK_BYTES
@@ -393,6 +411,7 @@ void dyti_schedule_destroy(struct dyti_schedule *schedule)
         free(schedule->stream);
         free(schedule->at);
         free(schedule->link_first);
+        free(schedule->part);
         free(schedule);
     }
 }

@@ -15,7 +15,7 @@ struct dyti_sched_builder {
     struct dyti_span_list spans;
     struct dyti_sched_edge *edge; /* owned, by `after` */
     size_t edge_count, edge_cap;
-    size_t step_cap, stream_cap, at_count, at_cap;
+    size_t step_cap, stream_cap, at_count, at_cap, part_cap;
     uint32_t fence;       /* the last one, or DYTI_NO_STEP */
     uint32_t first_slack; /* first step behind it */
     /* Appends the spans of a stream; NULL: those of the plan's transfers. */
@@ -57,6 +57,17 @@ enum dyt_status dyti_message_order_add(struct dyti_message_order *order,
                                        struct dyti_sched_builder *b,
                                        const struct dyti_schedule_links *links,
                                        uint32_t wave);
+/* ---- chains.c ------------------------------------------------------------ */
+
+/* Equal: streams of one source are the same bytes. */
+uint64_t dyti_stream_content(const struct dyti_plan *plan,
+                             const struct dyti_plan_pair *pair, uint32_t wave);
+/* [world_size] host of each rank; NULL: nobody says that there are several. */
+const uint32_t *dyti_links_hosts(const struct dyti_plan *plan,
+                                 const struct dyti_schedule_links *links);
+
+/* ---- message_order.c again ----------------------------------------------- */
+
 /* Slots and bytes of a message that a cap allows.
  * DYT_ERR_UNSUPPORTED: too small. */
 enum dyt_status dyti_message_slots(const struct dyti_schedule_links *links,

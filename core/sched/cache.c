@@ -5,6 +5,7 @@
 #include "base/array.h"
 #include "base/hash.h"
 #include "sched/chains.h"
+#include "sched/collectives.h"
 
 #include <stdlib.h>
 
@@ -76,6 +77,7 @@ static enum dyt_status build_schedule(
     struct dyti_flow *flow = NULL;
     uint64_t **end = NULL;
     struct dyti_chains chains = {0};
+    struct dyti_collectives collectives = {0};
     enum dyt_status st;
 
     if (options->links.domain == NULL || options->links.flow != NULL) {
@@ -91,7 +93,12 @@ static enum dyt_status build_schedule(
                               all.links.flow_count, &chains);
     }
     if (st == DYT_OK) {
+        st = dyti_collectives_find(whole, &options->links, flow,
+                                   all.links.flow_count, &chains, &collectives);
+    }
+    if (st == DYT_OK) {
         all.links.chains = &chains;
+        all.links.collectives = &collectives;
         all.links.flow = flow;
         all.links.end = (const uint64_t *const *)end;
         st = dyti_schedule_build(plan, rank, &all, out_schedule);
@@ -99,6 +106,7 @@ static enum dyt_status build_schedule(
     free(flow);
     free(end);
     dyti_chains_fini(&chains);
+    dyti_collectives_fini(&collectives);
     dyti_plan_destroy(whole);
     return st;
 }

@@ -66,8 +66,8 @@ static uint64_t hash_transfer(uint64_t state, const struct dyti_transfer *t)
     return state;
 }
 
-static uint64_t content_of(const struct dyti_plan *plan,
-                           const struct dyti_plan_pair *pair, uint32_t wave)
+uint64_t dyti_stream_content(const struct dyti_plan *plan,
+                             const struct dyti_plan_pair *pair, uint32_t wave)
 {
     uint64_t state = DYTI_FINGERPRINT_SEED;
 
@@ -103,9 +103,8 @@ static bool alike(const struct stream *a, const struct stream *b)
            a->flow->messages == b->flow->messages;
 }
 
-/* NULL: nobody says that there are several. */
-static const uint32_t *hosts_of(const struct dyti_plan *plan,
-                                const struct dyti_schedule_links *links)
+const uint32_t *dyti_links_hosts(const struct dyti_plan *plan,
+                                 const struct dyti_schedule_links *links)
 {
     return plan->inputs.host != NULL ? plan->inputs.host
            : links->cluster != NULL  ? links->cluster->host
@@ -231,7 +230,7 @@ enum dyt_status dyti_chains_find(const struct dyti_plan *plan,
                                  size_t flow_count,
                                  struct dyti_chains *out_chains)
 {
-    const uint32_t *host = hosts_of(plan, links);
+    const uint32_t *host = dyti_links_hosts(plan, links);
     struct dyti_chains chains = {0};
     struct stream *stream = NULL;
     uint64_t *out = NULL, message = 0;
@@ -264,8 +263,8 @@ enum dyt_status dyti_chains_find(const struct dyti_plan *plan,
             out[flow[i].src] += flow[i].bytes;
         }
         if (pair != NULL) {
-            stream[n++] = (struct stream){&flow[i], pair,
-                                          content_of(plan, pair, flow[i].wave)};
+            stream[n++] = (struct stream){
+                &flow[i], pair, dyti_stream_content(plan, pair, flow[i].wave)};
         }
     }
     if (n > 1) {

@@ -82,39 +82,80 @@ static bool uses_slot(const struct dyti_step *step)
            step->kind == DYTI_STEP_UNPACK;
 }
 
-/* Who uses a slot waits for whom it had before: one user at a time. */
+/* One use of a slot: it must follow the last one. */
+static enum dyt_status use_slot(const struct dyti_schedule *s, uint32_t i,
+                                uint64_t offset, uint32_t last[DYTI_SLOTS_MAX])
+{
+    const struct dyti_step *step = &s->step[i];
+    uint64_t bytes = s->message_bytes + DYTI_SLOT_HEAD_BYTES;
+    uint64_t slot = offset / bytes;
+
+    if (offset % bytes != DYTI_SLOT_HEAD_BYTES || slot >= s->slot_count ||
+        step->lo >= step->hi || step->hi - step->lo > s->message_bytes) {
+        return DYTI_FAIL(DYT_ERR_INVALID,
+                         "step %u: %llu bytes at %llu are no slot of the "
+                         "staging",
+                         i, (unsigned long long)(step->hi - step->lo),
+                         (unsigned long long)offset);
+    }
+    if (last[slot] != DYTI_NO_STEP && last[slot] != i &&
+        !follows(s, last[slot], i)) {
+        return DYTI_FAIL(DYT_ERR_INVALID,
+                         "step %u uses a slot that step %u may still use", i,
+                         last[slot]);
+    }
+    last[slot] = i;
+    return DYT_OK;
+}
+
+/* Who uses a slot waits for whom had it before: one user at a time. */
 static enum dyt_status check_slots(const struct dyti_schedule *s)
 {
-    uint64_t bytes = s->message_bytes + DYTI_SLOT_HEAD_BYTES;
     uint32_t last[DYTI_SLOTS_MAX];
+    enum dyt_status st = DYT_OK;
 
     for (uint32_t i = 0; i < DYTI_SLOTS_MAX; i++) {
         last[i] = DYTI_NO_STEP;
     }
-    for (uint32_t i = 0; i < s->step_count; i++) {
+    for (uint32_t i = 0; i < s->step_count && st == DYT_OK; i++) {
         const struct dyti_step *step = &s->step[i];
-        uint64_t slot = step->staging_offset / bytes;
 
-        if (!uses_slot(step)) {
-            continue;
+        if (uses_slot(step)) {
+            st = use_slot(s, i, step->staging_offset, last);
         }
-        if (step->staging_offset % bytes != DYTI_SLOT_HEAD_BYTES ||
-            slot >= s->slot_count || step->lo >= step->hi ||
-            step->hi - step->lo > s->message_bytes) {
-            return DYTI_FAIL(DYT_ERR_INVALID,
-                             "step %u: %llu bytes at %llu are no slot of the "
-                             "staging",
-                             i, (unsigned long long)(step->hi - step->lo),
-                             (unsigned long long)step->staging_offset);
+        for (uint32_t k = 0; k < step->part_count && st == DYT_OK; k++) {
+            if (step->kind != DYTI_STEP_COLLECTIVE ||
+                step->part_first + k >= s->part_count) {
+                return DYTI_FAIL(DYT_ERR_INVALID,
+                                 "step %u has messages that are not there", i);
+            }
+            st = use_slot(s, i, s->part[step->part_first + k].staging_offset,
+                          last);
         }
-        if (last[slot] != DYTI_NO_STEP && !follows(s, last[slot], i)) {
-            return DYTI_FAIL(DYT_ERR_INVALID,
-                             "step %u uses a slot that step %u may still use",
-                             i, last[slot]);
-        }
-        last[slot] = i;
     }
-    return DYT_OK;
+    return st;
+}
+
+/* Does step `at` send or receive on this link? */
+static bool is_on_link(const struct dyti_schedule *s, uint32_t at,
+                       uint32_t link)
+{
+    const struct dyti_step *step = &s->step[at];
+    bool is_send = link < s->world_size;
+
+    if (step->kind == DYTI_STEP_MOVE) {
+        return is_send ? step->src_rank == s->rank && step->dst_rank == link
+                       : step->dst_rank == s->rank &&
+                             step->src_rank + s->world_size == link;
+    }
+    for (uint32_t k = 0; k < step->part_count; k++) {
+        const struct dyti_fused_message *part = &s->part[step->part_first + k];
+
+        if (part->is_send == is_send && part->peer == link % s->world_size) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Every message of a link is in its chain, in order. */
@@ -123,21 +164,15 @@ static enum dyt_status check_links(const struct dyti_schedule *s)
     uint32_t moves = 0, linked = 0;
 
     for (uint32_t i = 0; i < s->step_count; i++) {
-        moves += s->step[i].kind == DYTI_STEP_MOVE;
+        moves += s->step[i].kind == DYTI_STEP_MOVE ? 1 : s->step[i].part_count;
     }
     for (uint32_t l = 0; s->link_first != NULL && l < 2 * s->world_size; l++) {
         uint32_t before = DYTI_NO_STEP, at = s->link_first[l];
 
-        for (; at != DYTI_NO_STEP; before = at, at = s->step[at].link_next) {
-            const struct dyti_step *step =
-                at < s->step_count ? &s->step[at] : NULL;
-            bool is_send = l < s->world_size;
-
-            if (step == NULL || step->kind != DYTI_STEP_MOVE ||
-                (before != DYTI_NO_STEP && at <= before) ||
-                (is_send ? step->src_rank != s->rank || step->dst_rank != l
-                         : step->dst_rank != s->rank ||
-                               step->src_rank + s->world_size != l)) {
+        for (; at != DYTI_NO_STEP;
+             before = at, at = dyti_schedule_link_next(s, at, l)) {
+            if (at >= s->step_count || !is_on_link(s, at, l) ||
+                (before != DYTI_NO_STEP && at <= before)) {
                 return DYTI_FAIL(DYT_ERR_INVALID,
                                  "step %u is no message of link %u, or comes "
                                  "too early",

@@ -224,13 +224,15 @@ static enum dyt_status split_pieces(struct dyti_message_order *order,
     return st;
 }
 
-/* What the strategy sees: of a chain the stream to its first. */
-static enum dyt_status leave_out(const struct dyti_chains *chains,
+/* What the strategy sees: of a chain the stream to its first, of a collective
+ * none. */
+static enum dyt_status leave_out(const struct dyti_message_order *order,
                                  const struct dyti_flow *flow,
                                  const uint64_t *const *end, size_t count,
                                  struct dyti_flow **out_flow,
                                  const uint64_t ***out_end, size_t *out_count)
 {
+    const struct dyti_chains *chains = order->chains;
     struct dyti_flow *kept = calloc(count + 1, sizeof(*kept));
     const uint64_t **kept_end = calloc(count + 1, sizeof(*kept_end));
     size_t n = 0;
@@ -244,6 +246,10 @@ static enum dyt_status leave_out(const struct dyti_chains *chains,
         const struct dyti_chain *chain =
             dyti_chains_of(chains, flow[i].src, flow[i].dst, flow[i].wave);
 
+        if (dyti_collectives_have(order->collectives, flow[i].src, flow[i].dst,
+                                  flow[i].wave)) {
+            continue;
+        }
         if (chain == NULL || chains->member[chain->first] == flow[i].dst) {
             kept_end[n] = end == NULL ? NULL : end[i];
             kept[n++] = flow[i];
@@ -278,13 +284,17 @@ static enum dyt_status order_pieces(struct dyti_message_order *order,
     } else {
         st = default_cluster(world_size, links->domain, &cluster);
     }
-    if (st == DYT_OK && order->chains != NULL && order->chains->count > 0) {
-        st = leave_out(order->chains, flow, end, count, &kept, &kept_end,
+    if (st == DYT_OK &&
+        ((order->chains != NULL && order->chains->count > 0) ||
+         (order->collectives != NULL && order->collectives->key_count > 0))) {
+        st = leave_out(order, flow, end, count, &kept, &kept_end,
                        &in.flow_count);
         in.flow = kept;
         in.end = end == NULL ? NULL : kept_end;
     }
-    st = st != DYT_OK ? st : links->strategy->order(&in, &pieces);
+    if (st == DYT_OK && in.flow_count > 0) { /* not all is in collectives */
+        st = links->strategy->order(&in, &pieces);
+    }
     free(kept);
     free(kept_end);
     if (st != DYT_OK) {
@@ -301,6 +311,7 @@ void dyti_message_order_fini(struct dyti_message_order *order)
 {
     if (order != NULL) {
         dyti_chains_fini(&order->own_chains);
+        dyti_collectives_fini(&order->own_collectives);
         free(order->piece);
         free(order->link_last);
         free(order->link_done);
@@ -356,9 +367,18 @@ enum dyt_status dyti_message_order_init(const struct dyti_sched_builder *b,
                  : dyti_chains_find(b->plan, links, flow, count, &chains);
         order->own_chains = chains;
         order->chains = &order->own_chains;
+        st = st != DYT_OK ? st
+                          : dyti_collectives_find(b->plan, links, flow, count,
+                                                  order->chains,
+                                                  &order->own_collectives);
+        order->collectives = &order->own_collectives;
     } else {
         order->chains = links->chains;
+        order->collectives = links->collectives;
     }
+    s->collective_count = order->collectives == NULL
+                              ? 0
+                              : (uint32_t)order->collectives->found.count;
     s->chain_count = order->chains == NULL ? 0 : order->chains->count;
     if (st == DYT_OK && count > 0) {
         st = order_pieces(

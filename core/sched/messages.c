@@ -18,9 +18,9 @@ static enum dyt_status add_planned(struct dyti_sched_builder *b, uint32_t src,
 }
 
 /* The stream of a pair and wave; made when its first piece is met. */
-static enum dyt_status find_stream(struct dyti_sched_builder *b, uint32_t src,
-                                   uint32_t dst, uint32_t wave,
-                                   uint32_t *out_stream)
+enum dyt_status dyti_message_stream(struct dyti_sched_builder *b, uint32_t src,
+                                    uint32_t dst, uint32_t wave,
+                                    uint32_t *out_stream)
 {
     struct dyti_schedule *s = b->schedule;
     struct dyti_stream stream = {.src_rank = src,
@@ -65,7 +65,7 @@ static enum dyt_status find_stream(struct dyti_sched_builder *b, uint32_t src,
     return DYT_OK;
 }
 
-static uint32_t take_slot(struct dyti_message_order *order)
+uint32_t dyti_message_take_slot(struct dyti_message_order *order)
 {
     while (order->slot[order->turn % order->slot_count].held) {
         order->turn++; /* one is free: overflows() has seen to it */
@@ -73,8 +73,8 @@ static uint32_t take_slot(struct dyti_message_order *order)
     return order->turn++ % order->slot_count;
 }
 
-static uint64_t slot_offset(struct dyti_message_order *order,
-                            struct dyti_schedule *s, uint32_t slot)
+uint64_t dyti_message_slot_offset(struct dyti_message_order *order,
+                                  struct dyti_schedule *s, uint32_t slot)
 {
     uint64_t bytes = order->message_bytes + DYTI_SLOT_HEAD_BYTES;
 
@@ -117,6 +117,30 @@ static void done_on_link(struct dyti_message_order *order, uint32_t link,
     }
 }
 
+void dyti_message_link(struct dyti_message_order *order,
+                       struct dyti_schedule *s, uint32_t link, uint32_t step)
+{
+    uint32_t before = order->link_last[link];
+
+    order->link_last[link] = step;
+    if (before == DYTI_NO_STEP) {
+        s->link_first[link] = step;
+        return;
+    }
+    for (uint32_t i = 0; i < s->step[before].part_count; i++) {
+        struct dyti_fused_message *part =
+            &s->part[s->step[before].part_first + i];
+
+        if (part->peer == link % s->world_size &&
+            part->is_send == (link < s->world_size)) {
+            part->link_next = step;
+        }
+    }
+    if (s->step[before].kind == DYTI_STEP_MOVE) {
+        s->step[before].link_next = step;
+    }
+}
+
 /* One end of a message. */
 static enum dyt_status add_move(struct dyti_message_order *order,
                                 struct dyti_sched_builder *b,
@@ -138,17 +162,13 @@ static enum dyt_status add_move(struct dyti_message_order *order,
     if (st != DYT_OK) {
         return st;
     }
-    if (order->link_last[link] == DYTI_NO_STEP) {
-        s->link_first[link] = *out_step;
-    } else {
-        s->step[order->link_last[link]].link_next = *out_step;
-    }
-    order->link_last[link] = *out_step;
+    dyti_message_link(order, s, link, *out_step);
     s->message_count += is_send;
     return DYT_OK;
 }
 
-static void count_bytes(struct dyti_sched_builder *b, struct dyti_step *step)
+void dyti_message_count_bytes(struct dyti_sched_builder *b,
+                              struct dyti_step *step)
 {
     const struct dyti_schedule *s = b->schedule;
     const struct dyti_stream *stream = &s->stream[step->stream];
@@ -170,16 +190,16 @@ static enum dyt_status add_send(struct dyti_message_order *order,
                                 const struct dyti_piece *piece)
 {
     struct dyti_step step = form_of(piece, DYTI_STEP_PACK);
-    uint32_t slot = take_slot(order), pack = 0, move = 0;
-    enum dyt_status st =
-        find_stream(b, piece->src, piece->dst, piece->wave, &step.stream);
+    uint32_t slot = dyti_message_take_slot(order), pack = 0, move = 0;
+    enum dyt_status st = dyti_message_stream(b, piece->src, piece->dst,
+                                             piece->wave, &step.stream);
 
     if (st != DYT_OK) {
         return st;
     }
     step.side = DYTI_SIDE_PUSH;
-    step.staging_offset = slot_offset(order, b->schedule, slot);
-    count_bytes(b, &step);
+    step.staging_offset = dyti_message_slot_offset(order, b->schedule, slot);
+    dyti_message_count_bytes(b, &step);
     st = dyti_sched_add_step(b, &step, &pack);
     st = st != DYT_OK ? st
                       : dyti_sched_add_edge(b, order->slot[slot].last, pack);
@@ -208,8 +228,8 @@ static enum dyt_status add_onward(struct dyti_message_order *order,
         }
         order->held[i] = order->held[--order->held_count];
         st = add_move(order, b, piece, true,
-                      slot_offset(order, b->schedule, held.slot), held.step,
-                      &move);
+                      dyti_message_slot_offset(order, b->schedule, held.slot),
+                      held.step, &move);
         order->slot[held.slot] = (struct dyti_staging_slot){.last = move};
         done_on_link(order, piece->to, move);
         return st;
@@ -227,15 +247,15 @@ static enum dyt_status add_unpack(struct dyti_sched_builder *b,
                                   struct dyti_step step, uint32_t move,
                                   uint32_t *out_step)
 {
-    enum dyt_status st =
-        find_stream(b, piece->src, piece->to, piece->wave, &step.stream);
+    enum dyt_status st = dyti_message_stream(b, piece->src, piece->to,
+                                             piece->wave, &step.stream);
 
     if (st != DYT_OK) {
         return st;
     }
     step.dst_rank = piece->to;
     step.side = DYTI_SIDE_PULL;
-    count_bytes(b, &step);
+    dyti_message_count_bytes(b, &step);
     st = dyti_sched_add_step(b, &step, out_step);
     return st != DYT_OK ? st : dyti_sched_add_edge(b, move, *out_step);
 }
@@ -245,11 +265,11 @@ static enum dyt_status add_receive(struct dyti_message_order *order,
                                    const struct dyti_piece *piece)
 {
     struct dyti_step step = form_of(piece, DYTI_STEP_UNPACK);
-    uint32_t slot = take_slot(order), move = 0;
+    uint32_t slot = dyti_message_take_slot(order), move = 0;
     uint32_t link = b->schedule->world_size + piece->from;
     enum dyt_status st;
 
-    step.staging_offset = slot_offset(order, b->schedule, slot);
+    step.staging_offset = dyti_message_slot_offset(order, b->schedule, slot);
     st = add_move(order, b, piece, false, step.staging_offset,
                   order->slot[slot].last, &move);
     st = st != DYT_OK ? st : after_link(order, b, link, move);
@@ -278,7 +298,7 @@ enum dyt_status dyti_message_order_add(struct dyti_message_order *order,
                                        uint32_t wave)
 {
     uint32_t rank = b->schedule->rank;
-    enum dyt_status st = DYT_OK;
+    enum dyt_status st = dyti_message_collectives(order, b, wave);
 
     (void)links;
     while (order->next < order->piece_count && st == DYT_OK &&

@@ -6,6 +6,7 @@
 
 #include "sched/builder.h"
 #include "sched/chains.h"
+#include "sched/collectives.h"
 
 struct dyti_staging_slot {
     uint32_t last; /* the step that must end before it is used again */
@@ -22,10 +23,13 @@ struct dyti_held_piece {
 struct dyti_message_order {
     struct dyti_piece *piece; /* of all waves, by wave, in order; owned */
     size_t piece_count, next; /* next: the first not added yet */
-    const struct dyti_chains *chains; /* of the flows; NULL: none */
-    struct dyti_chains own_chains;    /* where nobody else has found them */
+    const struct dyti_chains *chains;           /* of the flows; NULL: none */
+    const struct dyti_collectives *collectives; /* likewise */
+    struct dyti_chains own_chains; /* where nobody else has found them */
+    struct dyti_collectives own_collectives;
     uint64_t message_bytes;
     uint32_t slot_count, turn;
+    uint32_t collective_number; /* chunks of collectives, of all ranks */
     struct dyti_staging_slot slot[DYTI_SLOTS_MAX];
     struct dyti_held_piece held[DYTI_SLOTS_MAX];
     uint32_t held_count;
@@ -34,5 +38,27 @@ struct dyti_message_order {
      * owned. NULL: the next one need not wait for it. */
     uint32_t *link_done;
 };
+
+/* ---- messages.c: what collective_steps.c uses ---------------------------- */
+
+enum dyt_status dyti_message_stream(struct dyti_sched_builder *b, uint32_t src,
+                                    uint32_t dst, uint32_t wave,
+                                    uint32_t *out_stream);
+uint32_t dyti_message_take_slot(struct dyti_message_order *order);
+uint64_t dyti_message_slot_offset(struct dyti_message_order *order,
+                                  struct dyti_schedule *s, uint32_t slot);
+/* Spans, transfers and bytes of a PACK or UNPACK. */
+void dyti_message_count_bytes(struct dyti_sched_builder *b,
+                              struct dyti_step *step);
+/* `step` follows on a link who was the last on it. */
+void dyti_message_link(struct dyti_message_order *order,
+                       struct dyti_schedule *s, uint32_t link, uint32_t step);
+
+/* ---- collective_steps.c -------------------------------------------------- */
+
+/* This rank's steps of the collectives of a wave. */
+enum dyt_status dyti_message_collectives(struct dyti_message_order *order,
+                                         struct dyti_sched_builder *b,
+                                         uint32_t wave);
 
 #endif /* DYTI_SCHED_MESSAGES_H */

@@ -368,6 +368,7 @@ enum dyt_status dyti_overlay_schedule(const struct dyti_overlay_params *params,
 
     m.links.staging_bytes = overlay->slot_bytes;
     m.links.chains = NULL;
+    m.links.collectives = NULL;
     m.b.stream_arg = &m;
     m.b.schedule = s;
     st = s == NULL ? DYTI_FAIL(DYT_ERR_NOMEM, "a schedule") : add_waves(&m);

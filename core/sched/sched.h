@@ -19,6 +19,11 @@
  * one slot as with many.  Where pieces on their way through a rank would take
  * all its slots, each piece goes all its way before the next one starts.
  *
+ * Streams that are a broadcast, an all-gather, a scatter or a gather run as one
+ * (collectives.h): a COLLECTIVE step is this rank's part of one chunk of it,
+ * all its messages at once; PACK fills what it sends, UNPACK empties what it
+ * receives.  They stand before the pieces of their wave.
+ *
  * With more than one wave a fence lies between two: all ranks meet there.
  * Schedules of mode in_place are made in overlay.h.
  *
@@ -31,7 +36,7 @@
 #include "plan/plan.h"
 #include "sched/strategy.h"
 
-#define DYTI_SCHED_VERSION     1u /* counts in the fingerprint */
+#define DYTI_SCHED_VERSION     2u /* counts in the fingerprint */
 #define DYTI_SPAN_DIMS         4u
 #define DYTI_SCHED_CHUNK_BYTES (4u << 20)
 
@@ -87,11 +92,23 @@ struct dyti_step {
     uint64_t staging_offset; /* PACK, MOVE, UNPACK: of the message */
     uint32_t stream;         /* PACK, UNPACK: index; else DYTI_NO_STREAM */
     uint64_t lo, hi;         /* PACK, MOVE, UNPACK: bytes of the stream */
-    /* MOVE: side PUSH sends, PULL receives; the next one that must be posted
+    /* MOVE: side PUSH sends, PULL receives; the next step that must be posted
      * after it, to or from the same rank, or DYTI_NO_STEP. */
     uint32_t link_next;
+    /* COLLECTIVE: its messages, in schedule->part; `round` is its number, the
+     * same on all members; bytes [lo, hi) of each stream. */
+    uint32_t part_first, part_count;
+    uint8_t collective;              /* enum dyti_collective_kind */
     uint32_t wait_count;             /* steps that must end before it starts */
     uint32_t next_first, next_count; /* its followers, in schedule->next */
+};
+
+/* One message of a COLLECTIVE.  Sends of one slot have the same bytes. */
+struct dyti_fused_message {
+    uint32_t peer;
+    bool is_send;
+    uint64_t staging_offset;
+    uint32_t link_next; /* as in a MOVE, of this link */
 };
 
 /* What one rank sends another in one wave, by messages. */
@@ -102,7 +119,8 @@ struct dyti_stream {
     uint32_t at_first; /* in schedule->at: span_count + 1 entries */
 };
 
-struct dyti_chains; /* sched/chains.h */
+struct dyti_chains;      /* sched/chains.h */
+struct dyti_collectives; /* sched/collectives.h */
 
 /* Which links go by messages, and what goes over all of them.  The same on all
  * ranks; borrowed while building. */
@@ -117,8 +135,9 @@ struct dyti_schedule_links {
     const struct dyti_flow *flow;
     const uint64_t *const *end; /* as in struct dyti_order; may be NULL */
     size_t flow_count;
-    const struct dyti_chains *chains; /* of these flows; NULL: none */
-    uint32_t wave_count;              /* of the whole plan */
+    const struct dyti_chains *chains;           /* of these flows; NULL: none */
+    const struct dyti_collectives *collectives; /* likewise */
+    uint32_t wave_count;                        /* of the whole plan */
     uint64_t staging_bytes; /* most that the slots take; 0: as many as useful */
     uint64_t message_bytes; /* most of a message; 0: default */
 };
@@ -152,15 +171,19 @@ struct dyti_schedule {
     uint32_t round_count;       /* next power of two >= world_size */
     struct dyti_stream *stream; /* [stream_count] */
     uint32_t stream_count;
-    uint64_t *at;           /* byte of its stream where a span begins */
-    uint32_t *link_first;   /* [2 * world_size]: first MOVE to rank r, then from
-                               rank r; DYTI_NO_STEP; NULL: no messages */
+    uint64_t *at; /* byte of its stream where a span begins */
+    struct dyti_fused_message *part; /* [part_count] */
+    uint32_t part_count;
+    uint32_t *link_first;   /* [2 * world_size]: first MOVE or COLLECTIVE to
+                               rank r, then from rank r; DYTI_NO_STEP; NULL: no
+                               messages */
     uint64_t staging_bytes; /* peak; 0: everything goes direct */
     uint64_t message_bytes; /* room of a slot behind its head */
     uint32_t slot_count, message_count; /* messages: sent by this rank */
     uint32_t chain_count, passed_count; /* broadcasts of the world that run as
                                            chains; messages that this rank
                                            keeps and passes on */
+    uint32_t collective_count;          /* of the world */
     uint64_t read_bytes, write_bytes;   /* of all its steps */
     uint64_t fingerprint; /* of plan and options: equal on all ranks */
 };
@@ -201,6 +224,10 @@ enum dyt_status dyti_schedule_check(const struct dyti_schedule *schedule);
 uint64_t dyti_schedule_fingerprint(uint64_t plan_fingerprint,
                                    uint32_t world_size,
                                    const struct dyti_schedule_options *options);
+
+/* What follows a MOVE or COLLECTIVE on a link: as link_first counts them. */
+uint32_t dyti_schedule_link_next(const struct dyti_schedule *schedule,
+                                 uint32_t step, uint32_t link);
 
 const char *dyti_step_kind_name(enum dyti_step_kind kind);
 

@@ -31,6 +31,14 @@ struct sw_case {
 static const struct dyti_group_ops *sw_group = &dyti_group_shm;
 static const struct dyti_mover_ops *sw_message; /* NULL: none */
 static const uint32_t *sw_host;                 /* NULL: one */
+/* Not drawn, but as this says; NULL: drawn. */
+struct sw_shape {
+    struct dyti_arch arch;
+    uint32_t rollout[3], train[3]; /* tp, pp, dp */
+    uint32_t rollout_ranks[SW_RANKS_MAX], train_ranks[SW_RANKS_MAX];
+    uint32_t zero; /* of training */
+};
+static const struct sw_shape *sw_shape;
 
 /* Memory of a world, made before its ranks. */
 struct sw_memory {
@@ -128,6 +136,25 @@ static inline void sw_desc(uint64_t seed, uint32_t world_size, bool trains,
     *out = desc;
 }
 
+/* A drawn layout as sw_shape has it: all in f32, nothing but weights moves. */
+static inline void sw_use_shape(bool trains, struct dyti_layout_desc *desc)
+{
+    const uint32_t *degree = trains ? sw_shape->train : sw_shape->rollout;
+
+    desc->phase = trains ? "train" : "rollout";
+    desc->tp = degree[0];
+    desc->pp = degree[1];
+    desc->dp = degree[2];
+    desc->zero = trains ? sw_shape->zero : 0;
+    desc->ranks = trains ? sw_shape->train_ranks : sw_shape->rollout_ranks;
+    desc->dtype[DYTI_PARAM] = DYTI_F32;
+    for (int k = 0; k < DYTI_KIND_COUNT; k++) {
+        desc->residency[k] = trains || k == DYTI_PARAM ? DYTI_HELD
+                             : k == DYTI_GRAD          ? DYTI_DROPPED
+                                                       : DYTI_PARKED;
+    }
+}
+
 #define SW_WORK_BYTES 100000u
 
 static inline enum dyt_status sw_case_init_mode(
@@ -142,14 +169,24 @@ static inline enum dyt_status sw_case_init_mode(
     *c = (struct sw_case){.seed = seed,
                           .world_size = world_size,
                           .options = *options,
-                          .moves_optimizer = sw_draw(seed, 7, 3) == 0};
+                          .moves_optimizer =
+                              sw_shape == NULL && sw_draw(seed, 7, 3) == 0};
+    if (sw_shape != NULL) {
+        arch = sw_shape->arch;
+    }
     st = dyti_model_build(&arch, &c->model);
     if (st == DYT_OK) {
         sw_desc(seed * 2, world_size, c->moves_optimizer, ranks[0], &desc);
+        if (sw_shape != NULL) {
+            sw_use_shape(false, &desc);
+        }
         st = dyti_layout_build(c->model, &desc, &c->layout[DYTI_ARENA_ROLLOUT]);
     }
     if (st == DYT_OK) {
         sw_desc(seed * 2 + 1, world_size, true, ranks[1], &desc);
+        if (sw_shape != NULL) {
+            sw_use_shape(true, &desc);
+        }
         st = dyti_layout_build(c->model, &desc, &c->layout[DYTI_ARENA_TRAIN]);
     }
     for (uint32_t r = 0; r < world_size && st == DYT_OK; r++) {

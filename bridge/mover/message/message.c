@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAGIC 0x6479746d73673031u
+#define MAGIC       0x6479746d73673031u
+#define ALL_MEMBERS UINT32_MAX /* a head that several get */
+#define FUSED_MAX   64u
+#define LANDED_MAX  64u
 
 struct head {
     uint64_t magic, epoch;
@@ -16,6 +19,13 @@ struct head {
     uint32_t from, to;
 };
 _Static_assert(sizeof(struct head) <= DYTI_MOVER_HEAD_BYTES, "room of a head");
+
+/* Several messages that end together. */
+struct fused {
+    uint64_t mark;
+    uint32_t life, left; /* of its messages; 0: this place is free */
+    enum dyt_status status;
+};
 
 struct message;
 
@@ -27,6 +37,8 @@ struct flight {
     const struct dyti_p2p_through *through; /* the payload, borrowed; or NULL */
     const struct message *mover;
     uint32_t peer;
+    uint32_t to;    /* of the head: this rank, or ALL_MEMBERS */
+    uint16_t fused; /* index + 1; 0: on its own */
     uint64_t mark;
     uint32_t life;  /* of this place; the ticket holds it */
     uint32_t place; /* in mover->open */
@@ -44,6 +56,7 @@ struct message {
     struct flight flight[DYTI_GROUP_POSTS];
     uint16_t open[DYTI_GROUP_POSTS]; /* [open_count] index + 1 */
     uint32_t open_count;
+    struct fused fused[FUSED_MAX];
 };
 
 static void free_flights(struct message *mover)
@@ -55,6 +68,9 @@ static void free_flights(struct message *mover)
     }
     mover->unused = 1;
     mover->open_count = 0;
+    for (uint32_t i = 0; i < FUSED_MAX; i++) {
+        mover->fused[i].left = 0;
+    }
 }
 
 static void message_close(void *self)
@@ -107,21 +123,15 @@ static bool message_through(const void *self)
 }
 
 static enum dyt_status check(const struct message *mover,
-                             const struct dyti_move *move)
+                             const struct dyti_move_part *part, uint64_t bytes)
 {
-    if (move->kind != DYTI_MOVE_SEND && move->kind != DYTI_MOVE_RECV) {
-        return DYTI_FAIL(DYT_ERR_INVALID,
-                         "rank %u: messages carry dense bytes, not %zu strided "
-                         "copies",
-                         mover->rank, move->copy_count);
-    }
-    if (move->peer >= mover->world_size || move->peer == mover->rank ||
-        move->buf == NULL ||
-        (move->through != NULL && !message_through(mover))) {
+    if (part->peer >= mover->world_size || part->peer == mover->rank ||
+        part->buf == NULL ||
+        (part->through != NULL && !message_through(mover))) {
         return DYTI_FAIL(DYT_ERR_INVALID,
                          "rank %u: a message of %llu bytes with rank %u of %u",
-                         mover->rank, (unsigned long long)move->size_bytes,
-                         move->peer, mover->world_size);
+                         mover->rank, (unsigned long long)bytes, part->peer,
+                         mover->world_size);
     }
     return DYT_OK;
 }
@@ -131,7 +141,7 @@ static bool is_due(const struct message *mover, const struct flight *flight)
     const struct head *head = flight->head;
 
     return head->magic == MAGIC && head->from == flight->peer &&
-           head->to == mover->rank && head->bytes == flight->bytes &&
+           head->to == flight->to && head->bytes == flight->bytes &&
            head->epoch == mover->epoch && head->number == flight->number;
 }
 
@@ -162,58 +172,151 @@ static enum dyt_status part_of(void *arg, uint64_t at, void *dense,
                                        at - DYTI_MOVER_HEAD_BYTES, from, bytes);
 }
 
-static enum dyt_status message_post(void *self, const struct dyti_move *move,
-                                    dyti_ticket *out_ticket)
+static struct head *head_of(const struct dyti_move_part *part)
 {
-    struct message *mover = self;
-    bool is_send = move->kind == DYTI_MOVE_SEND;
+    return (struct head *)(void *)((unsigned char *)part->buf -
+                                   DYTI_MOVER_HEAD_BYTES);
+}
+
+/* One message, with everything but its place among others. */
+static enum dyt_status post_part(struct message *mover,
+                                 const struct dyti_move_part *part,
+                                 uint64_t bytes, struct flight form,
+                                 uint16_t *out_place)
+{
     uint16_t place = mover->unused;
-    struct dyti_p2p p2p = {.peer = move->peer, .is_send = is_send};
-    struct flight *flight;
-    struct head *head;
-    enum dyt_status st = check(mover, move);
+    struct flight *flight = &mover->flight[place - 1];
+    struct dyti_p2p p2p = {.peer = part->peer, .is_send = part->is_send};
+    enum dyt_status st;
+
+    form.head = head_of(part);
+    form.bytes = bytes;
+    form.peer = part->peer;
+    form.is_send = part->is_send;
+    form.mover = mover;
+    form.through = part->through;
+    form.part = (struct dyti_p2p_through){part_of, flight};
+    form.place = mover->open_count;
+    form.life = flight->life + 1;
+    form.next = flight->next;
+    *flight = form;
+    p2p.buf = form.head;
+    p2p.through = part->through == NULL ? NULL : &flight->part;
+    p2p.size_bytes = bytes + DYTI_MOVER_HEAD_BYTES;
+    st = mover->group.ops->post(mover->group.self, &p2p, &flight->group_ticket);
+    if (st == DYT_OK) {
+        mover->unused = flight->next;
+        flight->open = true;
+        mover->open[mover->open_count++] = place;
+        *out_place = place;
+    }
+    return st;
+}
+
+static void write_head(const struct message *mover, struct head *head,
+                       uint64_t number, uint64_t bytes, uint32_t to)
+{
+    memset(head, 0, DYTI_MOVER_HEAD_BYTES);
+    *head = (struct head){MAGIC, mover->epoch, number, bytes, mover->rank, to};
+}
+
+static enum dyt_status post_one(struct message *mover,
+                                const struct dyti_move *move,
+                                dyti_ticket *out_ticket)
+{
+    bool is_send = move->kind == DYTI_MOVE_SEND;
+    struct dyti_move_part part = {move->peer, is_send, move->buf,
+                                  move->through};
+    uint64_t *count;
+    uint16_t place = 0;
+    enum dyt_status st = check(mover, &part, move->size_bytes);
 
     if (st != DYT_OK) {
         return st;
     }
-    if (place == 0) {
+    if (mover->unused == 0) {
         return DYT_PENDING;
     }
-    head = (struct head *)(void *)((unsigned char *)move->buf -
-                                   DYTI_MOVER_HEAD_BYTES);
-    flight = &mover->flight[place - 1];
-    flight->number =
-        is_send ? mover->sent[move->peer] : mover->received[move->peer];
+    count = &(is_send ? mover->sent : mover->received)[move->peer];
     if (is_send) {
-        memset(head, 0, DYTI_MOVER_HEAD_BYTES);
-        *head = (struct head){MAGIC,          mover->epoch,
-                              flight->number, move->size_bytes,
-                              mover->rank,    move->peer};
+        write_head(mover, head_of(&part), *count, move->size_bytes, move->peer);
     }
-    flight->head = head;
-    flight->bytes = move->size_bytes;
-    flight->peer = move->peer;
-    flight->is_send = is_send;
-    flight->foreign = false;
-    flight->mover = mover;
-    flight->through = move->through;
-    flight->mark = move->mark;
-    flight->place = mover->open_count;
-    flight->part = (struct dyti_p2p_through){part_of, flight};
-    p2p.buf = head;
-    p2p.through = move->through == NULL ? NULL : &flight->part;
-    p2p.size_bytes = move->size_bytes + DYTI_MOVER_HEAD_BYTES;
-    st = mover->group.ops->post(mover->group.self, &p2p, &flight->group_ticket);
-    if (st != DYT_OK) {
-        return st;
+    st = post_part(mover, &part, move->size_bytes,
+                   (struct flight){.number = *count,
+                                   .to = is_send ? move->peer : mover->rank,
+                                   .mark = move->mark},
+                   &place);
+    if (st == DYT_OK) {
+        (*count)++;
+        *out_ticket = (uint64_t)mover->flight[place - 1].life << 32 | place;
     }
-    mover->unused = flight->next;
-    (is_send ? mover->sent : mover->received)[move->peer]++;
-    flight->open = true;
-    mover->open[mover->open_count++] = place;
-    flight->life++;
-    *out_ticket = (uint64_t)flight->life << 32 | place;
-    return DYT_OK;
+    return st;
+}
+
+/* All of them, or none: the group takes as many as there are places here. */
+static enum dyt_status post_fused(struct message *mover,
+                                  const struct dyti_move *move,
+                                  dyti_ticket *out_ticket)
+{
+    uint16_t job = 0;
+    enum dyt_status st = DYT_OK;
+
+    while (job < FUSED_MAX && mover->fused[job].left > 0) {
+        job++;
+    }
+    if (job == FUSED_MAX ||
+        move->part_count > DYTI_GROUP_POSTS - mover->open_count) {
+        return DYT_PENDING;
+    }
+    for (uint32_t i = 0; i < move->part_count && st == DYT_OK; i++) {
+        const struct dyti_move_part *part = &move->part[i];
+
+        st = check(mover, part, move->size_bytes);
+        if (st == DYT_OK && part->is_send) { /* equal where the buffer is */
+            write_head(mover, head_of(part), move->number, move->size_bytes,
+                       ALL_MEMBERS);
+        }
+    }
+    for (uint32_t i = 0; i < move->part_count && st == DYT_OK; i++) {
+        uint16_t place;
+
+        st = post_part(mover, &move->part[i], move->size_bytes,
+                       (struct flight){.number = move->number,
+                                       .to = ALL_MEMBERS,
+                                       .fused = (uint16_t)(job + 1u)},
+                       &place);
+    }
+    if (st == DYT_PENDING) { /* somebody else uses the group's places */
+        st = DYTI_FAIL(DYT_ERR_INVALID,
+                       "rank %u: no room for %u messages of a collective",
+                       mover->rank, move->part_count);
+    }
+    if (st == DYT_OK) {
+        mover->fused[job].mark = move->mark;
+        mover->fused[job].left = move->part_count;
+        mover->fused[job].status = DYT_OK;
+        mover->fused[job].life++;
+        *out_ticket = (uint64_t)mover->fused[job].life << 32 |
+                      (DYTI_GROUP_POSTS + 1u + job);
+    }
+    return st;
+}
+
+static enum dyt_status message_post(void *self, const struct dyti_move *move,
+                                    dyti_ticket *out_ticket)
+{
+    struct message *mover = self;
+
+    if (move->kind == DYTI_MOVE_COLLECTIVE && move->part_count > 0) {
+        return post_fused(mover, move, out_ticket);
+    }
+    if (move->kind != DYTI_MOVE_SEND && move->kind != DYTI_MOVE_RECV) {
+        return DYTI_FAIL(DYT_ERR_INVALID,
+                         "rank %u: messages carry dense bytes, not %zu strided "
+                         "copies",
+                         mover->rank, move->copy_count);
+    }
+    return post_one(mover, move, out_ticket);
 }
 
 /* What has come is what was waited for. */
@@ -223,7 +326,7 @@ static enum dyt_status check_head(const struct message *mover,
     const struct head *head = flight->head;
 
     if (head->magic != MAGIC || head->from != flight->peer ||
-        head->to != mover->rank || head->bytes != flight->bytes) {
+        head->to != flight->to || head->bytes != flight->bytes) {
         return DYTI_FAIL(DYT_ERR_PEER,
                          "what rank %u sent rank %u is no message of a switch, "
                          "or another's",
@@ -247,8 +350,9 @@ static enum dyt_status check_head(const struct message *mover,
     return DYT_OK;
 }
 
+/* The message is over: DYT_PENDING where others of its collective are not. */
 static enum dyt_status end_flight(struct message *mover, uint16_t place,
-                                  enum dyt_status st)
+                                  enum dyt_status st, uint64_t *out_mark)
 {
     struct flight *flight = &mover->flight[place - 1];
     uint16_t last = mover->open[--mover->open_count];
@@ -258,13 +362,50 @@ static enum dyt_status end_flight(struct message *mover, uint16_t place,
     flight->open = false;
     flight->next = mover->unused;
     mover->unused = place;
+    *out_mark = flight->mark;
     if (st != DYT_OK) {
         DYTI_NOTE("%s rank %u",
                   flight->is_send ? "sending to" : "receiving from",
                   flight->peer);
         return st;
     }
-    return flight->is_send ? DYT_OK : check_head(mover, flight);
+    st = flight->is_send ? DYT_OK : check_head(mover, flight);
+    if (st == DYT_OK && flight->fused != 0) {
+        struct fused *fused = &mover->fused[flight->fused - 1];
+
+        *out_mark = fused->mark;
+        return --fused->left == 0 ? DYT_OK : DYT_PENDING;
+    }
+    return st;
+}
+
+/* One look at all messages of a collective. */
+static enum dyt_status poll_fused(struct message *mover, dyti_ticket ticket)
+{
+    uint32_t job = (uint32_t)ticket - DYTI_GROUP_POSTS - 1u;
+    uint64_t mark;
+    enum dyt_status st = DYT_PENDING;
+
+    if (job >= FUSED_MAX || mover->fused[job].left == 0 ||
+        mover->fused[job].life != (uint32_t)(ticket >> 32)) {
+        return DYTI_FAIL(DYT_ERR_INVALID,
+                         "rank %u: no collective has ticket %llx", mover->rank,
+                         (unsigned long long)ticket);
+    }
+    for (uint32_t i = 0; i < mover->open_count && st == DYT_PENDING;) {
+        uint16_t place = mover->open[i];
+
+        if (mover->flight[place - 1].fused == job + 1u) {
+            st = mover->group.ops->poll(mover->group.self,
+                                        mover->flight[place - 1].group_ticket);
+            if (st != DYT_PENDING) {
+                st = end_flight(mover, place, st, &mark);
+                continue;
+            }
+        }
+        i++;
+    }
+    return st;
 }
 
 static enum dyt_status message_poll(void *self, dyti_ticket ticket)
@@ -272,10 +413,13 @@ static enum dyt_status message_poll(void *self, dyti_ticket ticket)
     struct message *mover = self;
     uint32_t place = (uint32_t)ticket;
     struct flight *flight;
+    uint64_t mark;
     enum dyt_status st;
 
-    if (place == 0 || place > DYTI_GROUP_POSTS ||
-        !mover->flight[place - 1].open ||
+    if (place > DYTI_GROUP_POSTS) {
+        return poll_fused(mover, ticket);
+    }
+    if (place == 0 || !mover->flight[place - 1].open ||
         mover->flight[place - 1].life != (uint32_t)(ticket >> 32)) {
         return DYTI_FAIL(DYT_ERR_INVALID, "rank %u: no message has ticket %llx",
                          mover->rank, (unsigned long long)ticket);
@@ -285,7 +429,7 @@ static enum dyt_status message_poll(void *self, dyti_ticket ticket)
     if (st == DYT_PENDING) {
         return st;
     }
-    return end_flight(mover, (uint16_t)place, st);
+    return end_flight(mover, (uint16_t)place, st, &mark);
 }
 
 /* That of a ticket of the group: there are few.  0: it is nobody's. */
@@ -299,29 +443,42 @@ static uint16_t flight_of(const struct message *mover, uint64_t group_ticket)
     return 0;
 }
 
+/* Ended: its mark into the list, but for one of several. */
+static enum dyt_status end_one(struct message *mover, uint16_t place,
+                               enum dyt_status st, uint64_t *mark,
+                               uint32_t *count)
+{
+    uint64_t own = 0;
+
+    st = end_flight(mover, place, st, &own);
+    if (st == DYT_OK) {
+        mark[(*count)++] = own;
+    }
+    return st == DYT_PENDING ? DYT_OK : st;
+}
+
 /* A group that says what has landed, or each asked in turn. */
 static enum dyt_status message_landed(void *self, uint64_t *mark, uint32_t cap,
                                       uint32_t *out_count)
 {
     struct message *mover = self;
     const struct dyti_group_ops *ops = mover->group.ops;
-    uint32_t count = 0;
+    uint64_t ticket[LANDED_MAX];
+    uint32_t count = 0, ended = 0;
     enum dyt_status st = DYT_OK;
 
     *out_count = 0;
     if (ops->landed != NULL) {
-        st = ops->landed(mover->group.self, mark, cap, &count);
-        for (uint32_t i = 0; i < count && st == DYT_OK; i++) {
-            uint16_t place = flight_of(mover, mark[i]);
+        st = ops->landed(mover->group.self, ticket,
+                         cap < LANDED_MAX ? cap : LANDED_MAX, &ended);
+        for (uint32_t i = 0; i < ended && st == DYT_OK; i++) {
+            uint16_t place = flight_of(mover, ticket[i]);
 
-            if (place == 0) {
-                return DYTI_FAIL(DYT_ERR_INVALID,
-                                 "rank %u: a message that nobody posted has "
-                                 "landed",
-                                 mover->rank);
-            }
-            mark[i] = mover->flight[place - 1].mark;
-            st = end_flight(mover, place, DYT_OK);
+            st = place != 0 ? end_one(mover, place, DYT_OK, mark, &count)
+                            : DYTI_FAIL(DYT_ERR_INVALID,
+                                        "rank %u: a message that nobody posted "
+                                        "has landed",
+                                        mover->rank);
         }
         *out_count = count;
         return st;
@@ -335,9 +492,8 @@ static enum dyt_status message_landed(void *self, uint64_t *mark, uint32_t cap,
         if (st == DYT_PENDING) {
             st = DYT_OK;
             i++;
-        } else {
-            mark[count++] = mover->flight[place - 1].mark;
-            st = end_flight(mover, place, st); /* another takes its place */
+        } else { /* another takes its place */
+            st = end_one(mover, place, st, mark, &count);
         }
     }
     *out_count = count;

@@ -4,6 +4,9 @@
  * ends of a message mean the same bytes, and the destination is right. */
 #include "span_cases.h"
 
+#include "sched/chains.h"
+#include "sched/collectives.h"
+
 #define TRIALS    160u
 #define SEED      4242u
 #define SLOTS_MAX 64u
@@ -17,9 +20,12 @@ struct world {
     struct dyti_schedule *s[DYT_CASE_RANKS];
     uint8_t *state[DYT_CASE_RANKS];
     uint32_t *waits[DYT_CASE_RANKS];
-    uint32_t *link[DYT_CASE_RANKS]; /* [2 * size] next to post */
-    uint32_t *slot[DYT_CASE_RANKS]; /* [staging bytes] an id for each byte */
-    uint32_t *head[DYT_CASE_RANKS]; /* [2 * size] first posted, not ended */
+    uint32_t *link[DYT_CASE_RANKS];  /* [2 * size] next to post */
+    uint32_t *slot[DYT_CASE_RANKS];  /* [staging bytes] an id for each byte */
+    uint32_t *head[DYT_CASE_RANKS];  /* [2 * size] first posted, not ended */
+    uint32_t *parts[DYT_CASE_RANKS]; /* messages of a COLLECTIVE not ended */
+    uint32_t kinds;                  /* of collectives, as bits */
+    uint32_t collectives;            /* steps that were some */
     uint32_t left;
     struct dyt_case_memory memory;
 };
@@ -88,17 +94,62 @@ static void unpack_byte(struct world *w, const struct dyti_step *step,
 
 /* ---- steps --------------------------------------------------------------- */
 
-static void post_ready(struct world *w, uint32_t rank)
+static bool is_message(const struct dyti_step *step)
+{
+    return step->kind == DYTI_STEP_MOVE || step->kind == DYTI_STEP_COLLECTIVE;
+}
+
+/* It is the step's turn on all its links. */
+static bool is_due(const struct world *w, uint32_t rank, uint32_t at)
 {
     const struct dyti_schedule *s = w->s[rank];
 
-    for (uint32_t l = 0; l < 2 * w->size && s->link_first != NULL; l++) {
-        while (w->link[rank][l] != DYTI_NO_STEP &&
-               w->state[rank][w->link[rank][l]] == READY) {
-            uint32_t at = w->link[rank][l];
+    for (uint32_t k = 0; k < s->step[at].part_count; k++) {
+        const struct dyti_fused_message *part =
+            &s->part[s->step[at].part_first + k];
 
-            w->state[rank][at] = POSTED;
-            w->link[rank][l] = s->step[at].link_next;
+        if (w->link[rank][part->peer + (part->is_send ? 0 : w->size)] != at) {
+            return false;
+        }
+    }
+    return w->state[rank][at] == READY;
+}
+
+static bool post_one(struct world *w, uint32_t rank, uint32_t l)
+{
+    const struct dyti_schedule *s = w->s[rank];
+    uint32_t at = w->link[rank][l];
+
+    if (at == DYTI_NO_STEP || !is_due(w, rank, at)) {
+        return false;
+    }
+    w->state[rank][at] = POSTED;
+    w->parts[rank][at] = s->step[at].part_count;
+    w->collectives += s->step[at].kind == DYTI_STEP_COLLECTIVE;
+    if (s->step[at].kind == DYTI_STEP_MOVE) {
+        w->link[rank][l] = s->step[at].link_next;
+        w->parts[rank][at] = 1;
+    }
+    for (uint32_t k = 0; k < s->step[at].part_count; k++) {
+        const struct dyti_fused_message *part =
+            &s->part[s->step[at].part_first + k];
+
+        w->link[rank][part->peer + (part->is_send ? 0 : w->size)] =
+            part->link_next;
+    }
+    return true;
+}
+
+static void post_ready(struct world *w, uint32_t rank)
+{
+    bool more = w->s[rank]->link_first != NULL;
+
+    while (more) {
+        more = false;
+        for (uint32_t l = 0; l < 2 * w->size; l++) {
+            while (post_one(w, rank, l)) {
+                more = true;
+            }
         }
     }
 }
@@ -158,6 +209,28 @@ static bool message_of(const struct world *w, uint32_t a, uint32_t b,
     return true;
 }
 
+/* Where a message on a link lies. */
+static uint32_t *place_of(const struct world *w, uint32_t rank, uint32_t at,
+                          uint32_t link)
+{
+    const struct dyti_schedule *s = w->s[rank];
+    const struct dyti_step *step = &s->step[at];
+
+    for (uint32_t k = 0; k < step->part_count; k++) {
+        const struct dyti_fused_message *part = &s->part[step->part_first + k];
+
+        if (part->peer == link % w->size && part->is_send == (link < w->size)) {
+            return w->slot[rank] + part->staging_offset;
+        }
+    }
+    assert_true(step->kind == DYTI_STEP_MOVE);
+    assert_true(link < w->size
+                    ? step->src_rank == rank && step->dst_rank == link
+                    : step->dst_rank == rank &&
+                          step->src_rank == link - w->size);
+    return w->slot[rank] + step->staging_offset;
+}
+
 static void do_message(struct world *w, uint32_t a, uint32_t b)
 {
     uint32_t send = 0, recv = 0;
@@ -167,14 +240,22 @@ static void do_message(struct world *w, uint32_t a, uint32_t b)
     from = &w->s[a]->step[send];
     to = &w->s[b]->step[recv];
     assert_true(from->lo == to->lo && from->hi == to->hi);
-    assert_true(from->src_rank == a && from->dst_rank == b &&
-                to->src_rank == a && to->dst_rank == b);
-    memcpy(w->slot[b] + to->staging_offset, w->slot[a] + from->staging_offset,
+    assert_int_equal(from->kind, to->kind);
+    if (from->kind == DYTI_STEP_COLLECTIVE) { /* number and kind: the same */
+        assert_int_equal(from->round, to->round);
+        assert_int_equal(from->collective, to->collective);
+    }
+    memcpy(place_of(w, b, recv, w->size + a), place_of(w, a, send, b),
            (from->hi - from->lo) * sizeof(uint32_t));
-    w->head[a][b] = from->link_next;
-    w->head[b][w->size + a] = to->link_next;
-    end_step(w, a, send);
-    end_step(w, b, recv);
+    w->head[a][b] = dyti_schedule_link_next(w->s[a], send, b);
+    w->head[b][w->size + a] =
+        dyti_schedule_link_next(w->s[b], recv, w->size + a);
+    if (--w->parts[a][send] == 0) {
+        end_step(w, a, send);
+    }
+    if (--w->parts[b][recv] == 0) {
+        end_step(w, b, recv);
+    }
 }
 
 /* ---- who chooses --------------------------------------------------------- */
@@ -219,9 +300,9 @@ static bool next_choice(const struct world *w, enum intent intent, uint64_t n,
             uint32_t send, recv;
             uint64_t like;
 
-            if (is_step ? w->state[r][i] != READY ||
-                              w->s[r]->step[i].kind == DYTI_STEP_MOVE
-                        : !message_of(w, r, c.to, &send, &recv)) {
+            if (is_step
+                    ? w->state[r][i] != READY || is_message(&w->s[r]->step[i])
+                    : !message_of(w, r, c.to, &send, &recv)) {
                 continue;
             }
             like = 1 + taste(w, intent, &c,
@@ -247,9 +328,10 @@ static void open_rank(struct world *w, uint32_t r)
     w->waits[r] = calloc(s->step_count, sizeof(uint32_t));
     w->link[r] = calloc(links, sizeof(uint32_t));
     w->head[r] = calloc(links, sizeof(uint32_t));
+    w->parts[r] = calloc(s->step_count, sizeof(uint32_t));
     w->slot[r] = calloc(s->staging_bytes + 1, sizeof(uint32_t));
     assert_true(w->state[r] && w->waits[r] && w->link[r] && w->head[r] &&
-                w->slot[r]);
+                w->slot[r] && w->parts[r]);
     for (uint32_t i = 0; i < s->step_count; i++) {
         w->waits[r][i] = s->step[i].wait_count;
         w->state[r][i] = w->waits[r][i] == 0 ? READY : WAITS;
@@ -287,6 +369,8 @@ static void build_rank(const struct dyt_case_switch *c, struct world *w,
     struct dyti_plan *plan = NULL;
     struct dyti_flow *flow = NULL;
     uint64_t **end = NULL;
+    struct dyti_chains chains = {0};
+    struct dyti_collectives collectives = {0};
 
     assert_ok(dyti_plan_build_rank(&c->inputs, r, &plan));
     assert_ok(dyti_schedule_flows(whole, options.links.domain, &flow, &end,
@@ -294,18 +378,32 @@ static void build_rank(const struct dyt_case_switch *c, struct world *w,
                                   &options.links.wave_count));
     options.links.flow = flow;
     options.links.end = (const uint64_t *const *)end;
+    assert_ok(dyti_chains_find(whole, &options.links, flow,
+                               options.links.flow_count, &chains));
+    assert_ok(dyti_collectives_find(whole, &options.links, flow,
+                                    options.links.flow_count, &chains,
+                                    &collectives));
+    options.links.chains = &chains;
+    options.links.collectives = &collectives;
+    for (size_t i = 0; i < collectives.found.count; i++) {
+        w->kinds |= 1u << collectives.found.collective[i].kind;
+    }
     assert_ok(dyti_schedule_build(plan, r, &options, &w->s[r]));
     assert_ok(dyti_schedule_check(w->s[r]));
     assert_true(w->s[r]->staging_bytes <= options.links.staging_bytes ||
                 options.links.staging_bytes == 0);
     free(flow);
     free(end);
+    dyti_chains_fini(&chains);
+    dyti_collectives_fini(&collectives);
     dyti_plan_destroy(plan);
 }
 
 static void no_order_of_ends_makes_them_wait_for_ever(void **state)
 {
     static const uint64_t staging[] = {128, 192, 512, 0};
+
+    uint32_t collectives = 0, kinds = 0;
 
     (void)state;
     for (uint64_t trial = 0; trial < TRIALS; trial++) {
@@ -342,13 +440,18 @@ static void no_order_of_ends_makes_them_wait_for_ever(void **state)
             free(w.waits[r]);
             free(w.link[r]);
             free(w.head[r]);
+            free(w.parts[r]);
             free(w.slot[r]);
             dyti_schedule_destroy(w.s[r]);
         }
         dyti_plan_destroy(whole);
         dyt_case_memory_close(&w.memory);
         dyt_case_switch_close(&c);
+        collectives += w.collectives;
+        kinds |= w.kinds;
     }
+    print_message("%u steps were collectives, kinds %x\n", collectives, kinds);
+    assert_true(collectives > 0);
 }
 
 static void a_cap_too_small_is_refused_with_the_smallest(void **state)
