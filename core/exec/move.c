@@ -299,7 +299,7 @@ static enum dyt_status post_move(struct dyti_switch *self, uint32_t index,
         .size_bytes = step->hi - step->lo,
         .through = payload_of(
             self, step, m->through == NULL ? DYTI_NO_STREAM : m->through[index],
-            step->staging_offset, is_send),
+            is_send, &m->payload[slot]),
         .mark = index};
 
     return m->mover->post(m->mover_self, &move, out_ticket);

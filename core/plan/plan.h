@@ -23,7 +23,7 @@
 
 #define DYTI_PLAN_MAX_SOURCES 2u
 #define DYTI_PLAN_SIBLING     UINT8_MAX /* transfer.source of wave 1 */
-#define DYTI_PLAN_VERSION     2u        /* counts in the fingerprint */
+#define DYTI_PLAN_VERSION     3u        /* counts in the fingerprint */
 
 /* All kinds but the gradient: between two updates it holds nothing. */
 #define DYTI_PLAN_KINDS_STATE ((1u << DYTI_KIND_COUNT) - 1u - (1u << DYTI_GRAD))

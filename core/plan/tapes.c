@@ -169,8 +169,9 @@ enum dyt_status dyti_tapes_build(const struct dyti_common *atoms,
 {
     struct dyti_tapes t = {.atoms = atoms,
                            .fan_out = how->fan_out && !how->naive,
-                           .naive = how->naive};
-    bool spread = !how->naive;
+                           .naive = how->naive,
+                           .nearest = how->nearest};
+    bool spread = !how->naive && !how->nearest;
     enum dyt_status st = make_room(
         &t, how->exact_cells == 0 ? DYTI_TAPE_CELLS : how->exact_cells);
 

@@ -45,7 +45,7 @@ struct dyti_tape_deck {
 
 struct dyti_tapes {
     const struct dyti_common *atoms; /* borrowed */
-    bool fan_out, naive;
+    bool fan_out, naive, nearest;
     bool cells; /* positions of (class, host) are known */
     struct dyti_tape_deck deck[DYTI_TAPE_USES];
     uint64_t *out_at;   /* [class_count] where a class begins on its out tape */
@@ -68,7 +68,9 @@ typedef enum dyt_status (*dyti_stretch_fn)(void *arg,
                                            const struct dyti_stretch *stretch);
 
 struct dyti_tapes_how {
-    bool fan_out, naive;
+    bool fan_out;
+    bool naive;   /* the first replica gives everything */
+    bool nearest; /* … the first on the same host, where there is one */
     const uint64_t *host_unit; /* as in choose.h */
     size_t exact_cells;        /* 0: DYTI_TAPE_CELLS */
 };

@@ -22,6 +22,7 @@ static uint64_t fingerprint(const struct dyti_traffic *t)
     }
     state = dyti_fingerprint_u64(state, t->options.fan_out);
     state = dyti_fingerprint_u64(state, t->options.naive);
+    state = dyti_fingerprint_u64(state, t->options.nearest);
     return dyti_fingerprint_u64(state, t->options.exact_cells);
 }
 
@@ -274,41 +275,71 @@ static enum dyt_status seconds_of(struct dyti_traffic *t,
     return st;
 }
 
-/* The tapes of the first of these that is no worse than the first replica
- * sending everything: spread with fan-out, spread, the first replica.  Worlds
- * that are too large to look at every cell take the first. */
+/* Who may send, the ways in the order in which they are tried. */
+static const struct dyti_tapes_how ways[DYTI_SOURCES_COUNT] = {
+    [DYTI_SOURCES_SPREAD] = {.fan_out = true},
+    [DYTI_SOURCES_NEAREST] = {.fan_out = true, .nearest = true},
+    [DYTI_SOURCES_SPREAD_EACH] = {.fan_out = false},
+    [DYTI_SOURCES_NEAREST_EACH] = {.nearest = true},
+    [DYTI_SOURCES_FIRST] = {.naive = true}};
+
+const char *dyti_sources_name(enum dyti_sources sources)
+{
+    static const char *const name[DYTI_SOURCES_COUNT] = {
+        "spread", "the nearest", "spread, a copy for each",
+        "the nearest, a copy for each", "the first replica"};
+
+    return (unsigned)sources < DYTI_SOURCES_COUNT ? name[sources] : "?";
+}
+
+static enum dyti_sources first_way(const struct dyti_traffic_options *options)
+{
+    if (options->naive) {
+        return DYTI_SOURCES_FIRST;
+    }
+    if (options->nearest) {
+        return options->fan_out ? DYTI_SOURCES_NEAREST
+                                : DYTI_SOURCES_NEAREST_EACH;
+    }
+    return options->fan_out ? DYTI_SOURCES_SPREAD : DYTI_SOURCES_SPREAD_EACH;
+}
+
+/* The tapes of the first way that is no worse than the first replica sending
+ * everything.  All but that one take from a rank of the same host what one
+ * holds, and with fan-out let one copy enter a host: a far rank sends what a
+ * near one could only where the links inside a host are what takes longest.
+ * Worlds that are too large to look at every cell take the first way. */
 static enum dyt_status choose(struct dyti_traffic *t,
                               const struct dyti_cluster *cluster)
 {
     const struct dyti_common *atoms = &t->detail->atoms;
     struct dyti_tapes *tapes = &t->detail->tapes, naive = {0};
-    const struct dyti_tapes_how first = {.naive = true};
-    struct dyti_tapes_how how = {.fan_out = t->options.fan_out,
-                                 .naive = t->options.naive,
-                                 .exact_cells = t->options.exact_cells};
     uint64_t *unit = NULL;
     enum dyt_status st = units_of(atoms, cluster, &unit);
+    bool better = false;
 
-    how.host_unit = unit;
-    st = st != DYT_OK ? st : dyti_tapes_build(atoms, &how, tapes);
-    if (st != DYT_OK || !tapes->cells) {
-        goto out;
-    }
-    st = dyti_tapes_build(atoms, &first, &naive);
-    st = st != DYT_OK ? st : seconds_of(t, atoms, cluster, &naive, &t->naive_s);
-    st = st != DYT_OK ? st : seconds_of(t, atoms, cluster, tapes, &t->load_s);
-    for (int attempt = 1; attempt < 3 && st == DYT_OK; attempt++) {
-        if (t->load_s <= t->naive_s) {
+    for (uint32_t way = first_way(&t->options); st == DYT_OK && !better;
+         way++) {
+        struct dyti_tapes_how how = ways[way];
+
+        how.host_unit = unit;
+        how.exact_cells = t->options.exact_cells;
+        t->sources = (enum dyti_sources)way;
+        dyti_tapes_fini(tapes);
+        st = dyti_tapes_build(atoms, &how, tapes);
+        if (st != DYT_OK || !tapes->cells) {
             break;
         }
-        dyti_tapes_fini(tapes);
-        how.fan_out = false;
-        how.naive = attempt == 2;
-        st = dyti_tapes_build(atoms, &how, tapes);
+        if (naive.atoms == NULL) {
+            st = dyti_tapes_build(atoms, &ways[DYTI_SOURCES_FIRST], &naive);
+            st = st != DYT_OK
+                     ? st
+                     : seconds_of(t, atoms, cluster, &naive, &t->naive_s);
+        }
         st = st != DYT_OK ? st
                           : seconds_of(t, atoms, cluster, tapes, &t->load_s);
+        better = t->load_s <= t->naive_s || way + 1 == DYTI_SOURCES_COUNT;
     }
-out:
     t->spread_in_turn = !tapes->cells || tapes->deck[DYTI_TAPE_OUT].in_turn;
     dyti_tapes_fini(&naive);
     free(unit);

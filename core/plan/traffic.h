@@ -32,6 +32,18 @@
 #include "plan/flow.h"
 #include "plan/plan.h"
 
+/* Who sends what several ranks hold, and a rank needs that holds it not: each
+ * its part, or always the first of them; on the same host where there is one.
+ * EACH: each rank of a host gets its own copy of what comes from another. */
+enum dyti_sources {
+    DYTI_SOURCES_SPREAD,
+    DYTI_SOURCES_NEAREST,
+    DYTI_SOURCES_SPREAD_EACH,
+    DYTI_SOURCES_NEAREST_EACH,
+    DYTI_SOURCES_FIRST, /* of all, however far */
+    DYTI_SOURCES_COUNT
+};
+
 /* Zeroed: the default. */
 struct dyti_traffic_options {
     /* Hosts and speeds; borrowed while building.  NULL: the hosts of the
@@ -43,6 +55,8 @@ struct dyti_traffic_options {
     bool fan_out;
     /* The first replica sends everything: what the gain is measured against. */
     bool naive;
+    /* The first replica of the same host, where there is one, else of all. */
+    bool nearest;
     /* Pairs, sums and loads of `rank` alone: worlds of thousands of ranks, of
      * which no rank needs the whole matrix.  naive_s and load_s are then 0. */
     bool one_rank;
@@ -90,6 +104,8 @@ struct dyti_traffic {
     /* Seconds of the busiest link: of the first replica sending everything
      * without fan-out, and of this plan.  gain = naive_s / load_s, >= 1. */
     double naive_s, load_s;
+    enum dyti_sources sources; /* the first of them that is no slower than
+                                  FIRST */
     bool spread_in_turn; /* the flow would have been too large: the fallback */
     struct dyti_traffic_detail *detail;
 };
@@ -129,6 +145,8 @@ enum dyt_status dyti_traffic_flows(const struct dyti_traffic *traffic,
 enum dyt_status dyti_traffic_funnel(const struct dyti_traffic *traffic,
                                     struct dyti_flow **out_flow,
                                     size_t *out_count);
+
+const char *dyti_sources_name(enum dyti_sources sources); /* static */
 
 /* naive_s / load_s; 1 where nothing moves. */
 double dyti_traffic_gain(const struct dyti_traffic *traffic);

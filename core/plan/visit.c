@@ -293,6 +293,41 @@ static enum dyt_status visit_naive(const struct visit *v)
     return st;
 }
 
+/* The first of the nearest replicas gives all that is not kept; with fan-out
+ * once to each host that has none. */
+static enum dyt_status visit_nearest(const struct visit *v)
+{
+    const struct dyti_tapes *t = v->t;
+    const struct dyti_sets *sets = &t->atoms->sets;
+    const struct dyti_rank_set *d = &sets->set[v->c->dst_set];
+    const uint32_t *src = dyti_sets_ranks(sets, v->c->src_set);
+    uint32_t first = src[0];
+    enum dyt_status st = DYT_OK;
+
+    for (uint32_t i = 1; i < dyti_sets_count(sets, v->c->src_set); i++) {
+        first = src[i] < first ? src[i] : first;
+    }
+    for (uint32_t r = 0; r < d->run_count; r++) {
+        const struct dyti_host_run *run = &sets->run[d->run_first + r];
+        const uint32_t *rank = sets->rank + d->first + run->first;
+        bool near = t->host_mark[run->host] == t->mark;
+        uint32_t from =
+            near ? src[sets->run[t->host_run[run->host]].first] : first;
+
+        for (uint32_t i = 0; i < run->count && st == DYT_OK; i++) {
+            bool kept = t->rank_mark[rank[i]] == t->mark;
+            bool sibling = !near && t->fan_out && i > 0;
+
+            st = give(v,
+                      kept      ? rank[i]
+                      : sibling ? rank[0]
+                                : from,
+                      rank[i], sibling, 0, v->c->elements);
+        }
+    }
+    return st;
+}
+
 enum dyt_status dyti_tapes_visit(struct dyti_tapes *t, uint32_t class,
                                  int64_t rank, dyti_stretch_fn take, void *arg)
 {
@@ -313,6 +348,9 @@ enum dyt_status dyti_tapes_visit(struct dyti_tapes *t, uint32_t class,
     dyti_tapes_mark(t, c->src_set);
     if (t->naive) {
         return visit_naive(&v);
+    }
+    if (t->nearest) {
+        return visit_nearest(&v);
     }
     sends = rank < 0 || t->rank_mark[rank] == t->mark;
     for (uint32_t r = 0; r < d->run_count && st == DYT_OK; r++) {

@@ -48,7 +48,8 @@ static void open_world(uint64_t trial, struct world *w)
     w->options = (struct dyti_traffic_options){
         .cluster = &w->cluster,
         .fan_out = dyt_case_pick(SEED, trial, 5, 3) != 0,
-        .naive = dyt_case_pick(SEED, trial, 6, 8) == 0};
+        .naive = dyt_case_pick(SEED, trial, 6, 8) == 0,
+        .nearest = dyt_case_pick(SEED, trial, 7, 4) == 0};
     w->patterns[0] = dyt_case_patterns(w->s.src);
     w->patterns[1] = dyt_case_patterns(w->s.dst);
     list[0] = w->patterns[0];
@@ -210,6 +211,70 @@ static void check_one_copy(const struct world *w, const struct dyti_transfer *t,
     }
 }
 
+/* The same switch where links inside a host cost nothing. */
+static enum dyti_sources sources_of_fast_hosts(const struct world *w)
+{
+    struct dyti_cluster fast = w->cluster;
+    struct dyti_traffic_options options = w->options;
+    struct dyti_traffic *traffic = NULL;
+    enum dyti_sources sources;
+
+    fast.link[DYTI_LINK_HOST].bytes_per_s = 1e18;
+    options.cluster = &fast;
+    assert_ok(dyti_traffic_build(&w->s.inputs, &options, &traffic));
+    sources = traffic->sources;
+    dyti_traffic_destroy(traffic);
+    return sources;
+}
+
+/* Does a rank of that host hold an element that goes there? */
+static bool has_holder(const struct world *w, const struct dyti_transfer *t)
+{
+    const struct dyti_plan_source *source =
+        &w->s.inputs.want[t->want].source[t->source];
+
+    for (uint32_t r = 0; r < w->traffic->world_size; r++) {
+        const struct dyti_view *view = dyti_layout_view(source->layout, r);
+
+        for (uint32_t s = view->kind_first[source->kind];
+             w->host[r] == w->host[t->dst_rank] &&
+             s < view->kind_first[source->kind + 1];
+             s++) {
+            struct dyt_box both;
+            uint64_t elements = 0;
+
+            if (view->shard[s].tensor == t->tensor) {
+                assert_ok(
+                    dyt_box_intersect(&t->box, &view->shard[s].box, &both));
+                assert_ok(dyt_box_count(&both, &elements));
+            }
+            if (elements > 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* A near holder is passed over only by a plan that is the first replica's, and
+ * a plan is that only where links inside a host are what takes long. */
+static void check_near(const struct world *w, const struct dyti_transfer *t,
+                       size_t count, uint32_t *passed)
+{
+    bool first = w->traffic->sources == DYTI_SOURCES_FIRST;
+
+    for (size_t i = 0; i < count; i++) {
+        if (w->host[t[i].src_rank] != w->host[t[i].dst_rank] &&
+            has_holder(w, &t[i])) {
+            assert_true(first);
+        }
+    }
+    if (!w->options.naive) {
+        *passed += first;
+        assert_true(sources_of_fast_hosts(w) != DYTI_SOURCES_FIRST);
+    }
+}
+
 static bool uses_fan_out(const struct world *w)
 {
     for (size_t i = 0; i < w->traffic->pair_count; i++) {
@@ -222,6 +287,8 @@ static bool uses_fan_out(const struct world *w)
 
 static void moving_ids_gives_the_destination(void **state)
 {
+    uint32_t sources[DYTI_SOURCES_COUNT] = {0}, passed = 0;
+
     (void)state;
     for (uint64_t trial = 0; trial < TRIALS; trial++) {
         struct world w;
@@ -245,6 +312,8 @@ static void moving_ids_gives_the_destination(void **state)
         check_matrix(&w, t, count);
         check_lists(&w, count, keeps);
         check_bounds(&w);
+        check_near(&w, t, count, &passed);
+        sources[w.traffic->sources] += !w.options.naive;
         if (uses_fan_out(&w)) {
             check_one_copy(&w, t, count);
         }
@@ -252,6 +321,12 @@ static void moving_ids_gives_the_destination(void **state)
         dyt_case_memory_close(&m);
         close_world(&w);
     }
+    for (uint32_t i = 0; i < DYTI_SOURCES_COUNT; i++) {
+        print_message("%s: %u plans\n", dyti_sources_name((enum dyti_sources)i),
+                      sources[i]);
+    }
+    assert_true(sources[DYTI_SOURCES_NEAREST] > 0);
+    assert_in_range(passed, 0, TRIALS / 20);
 }
 
 static const struct CMUnitTest tests[] = {
