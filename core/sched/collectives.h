@@ -23,9 +23,10 @@ struct dyti_collectives {
 };
 
 /**
- * Whole streams that form a collective, where it costs no more than their
- * pieces (docs/scheduling.md has the rule).  Only for strategy `optimal` and
- * plans of all ranks; streams of chains are left to those.  Pure.
+ * Whole streams that form a collective, where the messages of all take no
+ * longer than without, as sched/replay.h plays them with their costs.  Only for
+ * strategy `optimal` and plans of all ranks; streams of chains are left to
+ * those.  Pure.
  */
 enum dyt_status dyti_collectives_find(const struct dyti_plan *plan,
                                       const struct dyti_schedule_links *links,
@@ -33,6 +34,19 @@ enum dyt_status dyti_collectives_find(const struct dyti_plan *plan,
                                       size_t flow_count,
                                       const struct dyti_chains *chains,
                                       struct dyti_collectives *out_collectives);
+/* … where slots are, whether or not that pays. */
+enum dyt_status dyti_collectives_all(const struct dyti_plan *plan,
+                                     const struct dyti_schedule_links *links,
+                                     const struct dyti_flow *flow,
+                                     size_t flow_count,
+                                     const struct dyti_chains *chains,
+                                     struct dyti_collectives *out_collectives);
+/* What all messages take with these, or none (NULL). */
+enum dyt_status dyti_collectives_seconds(
+    const struct dyti_plan *plan, const struct dyti_schedule_links *links,
+    const struct dyti_flow *flow, size_t flow_count,
+    const struct dyti_chains *chains,
+    const struct dyti_collectives *collectives, double *out_seconds);
 /* Is the stream part of one?  Of none (NULL) too. */
 bool dyti_collectives_have(const struct dyti_collectives *collectives,
                            uint32_t src, uint32_t dst, uint32_t wave);

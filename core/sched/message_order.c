@@ -261,11 +261,21 @@ static enum dyt_status leave_out(const struct dyti_message_order *order,
     return DYT_OK;
 }
 
-static enum dyt_status order_pieces(struct dyti_message_order *order,
-                                    uint32_t world_size,
-                                    const struct dyti_schedule_links *links,
-                                    const struct dyti_flow *flow,
-                                    const uint64_t *const *end, size_t count)
+enum dyt_status dyti_message_cluster(const struct dyti_schedule_links *links,
+                                     uint32_t world_size,
+                                     struct dyti_cluster *out_cluster)
+{
+    if (links->cluster != NULL) {
+        *out_cluster = *links->cluster;
+        return DYT_OK;
+    }
+    return default_cluster(world_size, links->domain, out_cluster);
+}
+
+enum dyt_status dyti_message_order_pieces(
+    struct dyti_message_order *order, uint32_t world_size,
+    const struct dyti_schedule_links *links, const struct dyti_flow *flow,
+    const uint64_t *const *end, size_t count)
 {
     struct dyti_cluster cluster;
     struct dyti_order in = {.cluster = &cluster,
@@ -277,13 +287,8 @@ static enum dyt_status order_pieces(struct dyti_message_order *order,
     const uint64_t **kept_end = NULL;
     struct dyti_pieces pieces = {0};
     bool over = false;
-    enum dyt_status st = DYT_OK;
+    enum dyt_status st = dyti_message_cluster(links, world_size, &cluster);
 
-    if (links->cluster != NULL) {
-        cluster = *links->cluster;
-    } else {
-        st = default_cluster(world_size, links->domain, &cluster);
-    }
     if (st == DYT_OK &&
         ((order->chains != NULL && order->chains->count > 0) ||
          (order->collectives != NULL && order->collectives->key_count > 0))) {
@@ -381,7 +386,7 @@ enum dyt_status dyti_message_order_init(const struct dyti_sched_builder *b,
                               : (uint32_t)order->collectives->found.count;
     s->chain_count = order->chains == NULL ? 0 : order->chains->count;
     if (st == DYT_OK && count > 0) {
-        st = order_pieces(
+        st = dyti_message_order_pieces(
             order, s->world_size, links, flow != NULL ? flow : links->flow,
             flow != NULL ? (const uint64_t *const *)end : links->end, count);
     }

@@ -39,6 +39,19 @@ struct dyti_message_order {
     uint32_t *link_done;
 };
 
+/* ---- message_order.c: what collectives.c uses --------------------------- */
+
+/* Which cluster the messages are ordered for; borrows from links. */
+enum dyt_status dyti_message_cluster(const struct dyti_schedule_links *links,
+                                     uint32_t world_size,
+                                     struct dyti_cluster *out_cluster);
+/* Fills order->piece: message_bytes, slot_count, chains and collectives are
+ * set. */
+enum dyt_status dyti_message_order_pieces(
+    struct dyti_message_order *order, uint32_t world_size,
+    const struct dyti_schedule_links *links, const struct dyti_flow *flow,
+    const uint64_t *const *end, size_t count);
+
 /* ---- messages.c: what collective_steps.c uses ---------------------------- */
 
 enum dyt_status dyti_message_stream(struct dyti_sched_builder *b, uint32_t src,
