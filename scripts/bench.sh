@@ -52,10 +52,11 @@ wanted() { # NAME: is it to run?
 
 # ---- huge pages -------------------------------------------------------------
 
-# What bench/switch maps at the most, for its model of 1 GiB: both layouts with
-# gradients and moments. Never more than half of what is free.
-pages_wanted=4608
-pages_free=$(awk '/^MemAvailable/ { print int($2 / 2048 / 2) }' /proc/meminfo)
+# What bench/switch maps at the most, for its model of 2 GiB on 8 ranks: the
+# weights once for rollout, once for each of 4 replicas in training, and their
+# masters. Never more than three quarters of what is free.
+pages_wanted=6656
+pages_free=$(awk '/^MemAvailable/ { print int($2 / 2048 * 3 / 4) }' /proc/meminfo)
 [ "$pages_wanted" -le "$pages_free" ] || pages_wanted=$pages_free
 pages=/proc/sys/vm/nr_hugepages
 pages_before=$(cat "$pages" 2>/dev/null || echo 0)

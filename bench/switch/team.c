@@ -99,21 +99,70 @@ static enum dyt_status open_worker(struct worker *worker)
     return st == DYT_OK ? dyti_world_open(&params, &worker->world) : st;
 }
 
+/* The upper half of a float is its bf16, and small whole numbers fit in it. */
+static void put(unsigned char *at, enum dyti_dtype dtype, int64_t element)
+{
+    float value = (float)(1 + element % 251);
+
+    if (dtype == DYTI_F32) {
+        memcpy(at, &value, sizeof(value));
+    } else {
+        uint32_t bits;
+
+        memcpy(&bits, &value, sizeof(bits));
+        bits >>= 16;
+        memcpy(at, &bits, 2);
+    }
+}
+
+/* By place in the tensor: whoever else holds an element has the same. */
+static void fill_shard(const struct dyti_tensor *tensor,
+                       const struct dyti_shard *shard, unsigned char *region)
+{
+    uint32_t last = tensor->ndim - 1;
+    int64_t at[DYT_MAX_DIMS];
+    uint64_t elements = 0;
+
+    if (dyt_box_count(&shard->box, &elements) != DYT_OK || elements == 0) {
+        return;
+    }
+    memcpy(at, shard->box.lo, sizeof(at));
+    for (bool more = true; more;) {
+        unsigned char *row = region + shard->offset;
+        int64_t index = 0;
+        uint32_t d = last;
+
+        for (uint32_t k = 0; k <= last; k++) {
+            row += (at[k] - shard->box.lo[k]) * shard->stride[k];
+            index = index * tensor->shape[k] + at[k];
+        }
+        for (int64_t i = shard->box.lo[last]; i < shard->box.hi[last]; i++) {
+            put(row, (enum dyti_dtype)shard->dtype, index++);
+            row += shard->stride[last];
+        }
+        while (d > 0 && ++at[d - 1] == shard->box.hi[d - 1]) {
+            at[d - 1] = shard->box.lo[d - 1];
+            d--;
+        }
+        more = d > 0;
+    }
+}
+
 /* Something to move: not zeros, which may share a page. */
 static void fill_sources(const struct worker *worker)
 {
-    static const enum dyti_kind kinds[] = {DYTI_PARAM, DYTI_MASTER,
-                                           DYTI_EXP_AVG, DYTI_EXP_AVG_SQ};
+    const struct team *team = worker->team;
     const struct dyti_view *view =
-        dyti_layout_view(worker->team->layout[DYTI_ARENA_TRAIN], worker->rank);
+        dyti_layout_view(team->layout[DYTI_ARENA_TRAIN], worker->rank);
 
-    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
-        float *at = dyti_world_region(worker->world, worker->rank,
-                                      DYTI_ARENA_TRAIN, kinds[k]);
-        uint64_t count = view->region_bytes[kinds[k]] / sizeof(float);
+    for (uint32_t s = 0; s < view->shard_count; s++) {
+        const struct dyti_shard *shard = &view->shard[s];
+        enum dyti_kind kind = (enum dyti_kind)shard->kind;
+        unsigned char *region = dyti_world_region(worker->world, worker->rank,
+                                                  DYTI_ARENA_TRAIN, kind);
 
-        for (uint64_t i = 0; at != NULL && i < count; i++) {
-            at[i] = (float)(i % 8191) * 0.001f;
+        if (kind != DYTI_GRAD && region != NULL) {
+            fill_shard(&team->model->tensor[shard->tensor], shard, region);
         }
     }
 }

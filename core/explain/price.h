@@ -62,6 +62,9 @@ struct dyti_price {
      * are looked for in worlds of more than 512 ranks. */
     struct dyti_promotion promotion;
     struct dyti_simulation promoted; /* only where there is one */
+    /* Whole streams that messages run as one collective each, as a switch does
+     * by them: where that is no slower (sched/collectives.h). */
+    uint32_t run_as_one[DYTI_COLLECTIVE_KIND_COUNT];
 };
 
 /**

@@ -127,6 +127,7 @@ static void put_promotion(const struct dyti_price *p, struct dyti_json *json)
         dyti_json_u64(json, "count", s.count);
         dyti_json_u64(json, "most_members", s.members);
         dyti_json_u64(json, "bytes", s.bytes);
+        dyti_json_u64(json, "run_as_one", p->run_as_one[kind]);
         dyti_json_end(json);
     }
     if (p->promotion.count > 0) {

@@ -4,6 +4,7 @@
 #include "base/array.h"
 #include "base/hash.h"
 #include "explain/price_internal.h"
+#include "sched/collectives.h"
 
 #include <stdlib.h>
 
@@ -127,6 +128,89 @@ static enum dyt_status simulate(struct dyti_price *p, const struct items *items,
     return st;
 }
 
+/* ---- what runs as one ---------------------------------------------------- */
+
+/* Messages are so large that no more than these are looked at. */
+#define MOST_MESSAGES 4096u
+
+static int by_ends(const void *a, const void *b)
+{
+    const struct dyti_promotable *x = a, *y = b;
+
+    if (x->src != y->src) {
+        return x->src < y->src ? -1 : 1;
+    }
+    if (x->dst != y->dst) {
+        return x->dst < y->dst ? -1 : 1;
+    }
+    return x->wave < y->wave ? -1 : x->wave > y->wave;
+}
+
+/* Items to streams, in place: what goes from one rank to another in a wave. */
+static size_t join_streams(struct items *items)
+{
+    struct dyti_promotable *s = items->item;
+    size_t kept = 0;
+
+    if (items->count == 0) {
+        return 0;
+    }
+    qsort(s, items->count, sizeof(*s), by_ends);
+    for (size_t i = 0; i < items->count; i++) {
+        uint64_t content = dyti_fingerprint_u64(s[i].content, s[i].bytes);
+
+        if (i > 0 && by_ends(&s[kept - 1], &s[i]) == 0) {
+            s[kept - 1].bytes += s[i].bytes;
+            s[kept - 1].content += content; /* in whatever order */
+        } else {
+            s[kept] = s[i];
+            s[kept++].content = content;
+        }
+    }
+    return kept;
+}
+
+static enum dyt_status count_streams(struct dyti_price *p, struct items *items)
+{
+    size_t count = join_streams(items);
+    uint32_t world = p->params.cluster->rank_count;
+    struct dyti_flow *flow = calloc(count + 1, sizeof(*flow));
+    uint32_t *domain = calloc((size_t)world + 1, sizeof(*domain));
+    struct dyti_collectives found = {0};
+    struct dyti_schedule_links links = {.domain = domain,
+                                        .strategy = &dyti_strategy_optimal,
+                                        .cluster = p->params.cluster};
+    uint64_t total = 0;
+    enum dyt_status st = DYT_OK;
+
+    if (flow == NULL || domain == NULL) {
+        st = DYTI_FAIL(DYT_ERR_NOMEM, "streams of %u ranks", world);
+        goto out;
+    }
+    for (uint32_t r = 0; r < world; r++) {
+        domain[r] = r;
+    }
+    for (size_t i = 0; i < count; i++) {
+        const struct dyti_promotable *s = &items->item[i];
+
+        flow[i] = (struct dyti_flow){s->src, s->dst, s->bytes, 1, s->wave};
+        total += s->bytes;
+    }
+    links.message_bytes = total / MOST_MESSAGES > DYTI_SLOT_MESSAGE_BYTES
+                              ? total / MOST_MESSAGES
+                              : 0;
+    st = dyti_collectives_of_streams(items->item, world, &links, flow, count,
+                                     &found);
+    for (size_t i = 0; st == DYT_OK && i < found.found.count; i++) {
+        p->run_as_one[found.found.collective[i].kind]++;
+    }
+out:
+    dyti_collectives_fini(&found);
+    free(domain);
+    free(flow);
+    return st;
+}
+
 enum dyt_status dyti_price_promote(struct dyti_price *p,
                                    const struct dyti_price_rest *rest)
 {
@@ -147,6 +231,7 @@ enum dyt_status dyti_price_promote(struct dyti_price *p,
     if (st == DYT_OK && p->promotion.count > 0) {
         st = simulate(p, &items, rest);
     }
+    st = st != DYT_OK ? st : count_streams(p, &items);
     free(items.item);
     return st;
 }

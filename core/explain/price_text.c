@@ -281,6 +281,22 @@ static enum dyt_status print_simulation(const struct dyti_price *p, FILE *out)
     return dyti_explain_simulation(&p->row[0].simulation, out);
 }
 
+static void print_run_as_one(const struct dyti_price *p, FILE *out)
+{
+    const char *sep = "  run as one  ";
+
+    for (int k = 0; k < DYTI_COLLECTIVE_KIND_COUNT; k++) {
+        if (p->run_as_one[k] > 0) {
+            fprintf(out, "%s%u x %s", sep, p->run_as_one[k],
+                    dyti_collective_kind_name((enum dyti_collective_kind)k));
+            sep = ", ";
+        }
+    }
+    if (*sep == ',') {
+        fprintf(out, ": whole streams, by messages, no slower than pieces\n");
+    }
+}
+
 enum dyt_status dyti_price_text(const struct dyti_price *price, FILE *out)
 {
     enum dyt_status st;
@@ -296,6 +312,7 @@ enum dyt_status dyti_price_text(const struct dyti_price *price, FILE *out)
     if (st != DYT_OK) {
         return st;
     }
+    print_run_as_one(price, out);
     fprintf(out, "  seconds are simulated from the cluster's numbers; nothing "
                  "was measured\n");
     return dyti_words_done(out, "the price");

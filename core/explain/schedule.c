@@ -58,6 +58,22 @@ static void print_steps(const struct dyti_schedule *s, FILE *out)
     }
 }
 
+static void print_collectives(const struct dyti_schedule *s, FILE *out)
+{
+    const char *sep = "  run as one collective each: ";
+
+    for (int k = 0; k < DYTI_COLLECTIVE_KIND_COUNT; k++) {
+        if (s->collective_count[k] > 0) {
+            fprintf(out, "%s%u x %s", sep, s->collective_count[k],
+                    dyti_collective_kind_name((enum dyti_collective_kind)k));
+            sep = ", ";
+        }
+    }
+    if (*sep == ',') {
+        fputc('\n', out);
+    }
+}
+
 enum dyt_status dyti_explain_schedule(const struct dyti_schedule *schedule,
                                       bool steps, FILE *out)
 {
@@ -77,6 +93,7 @@ enum dyt_status dyti_explain_schedule(const struct dyti_schedule *schedule,
                 "passes on %u of its messages\n",
                 s->chain_count, s->passed_count);
     }
+    print_collectives(s, out);
     fprintf(out, "  %-46s %11s %11s\n", "", "read", "written");
     for (uint32_t i = 0; i < s->step_count;) {
         i = print_round(s, i, out);
@@ -113,6 +130,10 @@ static void step_json(const struct dyti_schedule *s, uint32_t index,
     dyti_json_end(json);
 }
 
+static const char *const collective_key[DYTI_COLLECTIVE_KIND_COUNT] = {
+    "broadcasts_run_as_one", "all_gathers_run_as_one", "scatters_run_as_one",
+    "gathers_run_as_one"};
+
 void dyti_explain_schedule_json(const struct dyti_schedule *schedule,
                                 bool steps, struct dyti_json *json,
                                 const char *key)
@@ -127,6 +148,11 @@ void dyti_explain_schedule_json(const struct dyti_schedule *schedule,
     if (s->chain_count > 0) {
         dyti_json_u64(json, "chains", s->chain_count);
         dyti_json_u64(json, "passed_messages", s->passed_count);
+    }
+    for (int k = 0; k < DYTI_COLLECTIVE_KIND_COUNT; k++) {
+        if (s->collective_count[k] > 0) { /* "broadcasts_run_as_one", … */
+            dyti_json_u64(json, collective_key[k], s->collective_count[k]);
+        }
     }
     dyti_json_u64(json, "step_count", s->step_count);
     dyti_json_u64(json, "copies", s->span_count);

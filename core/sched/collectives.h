@@ -34,7 +34,13 @@ enum dyt_status dyti_collectives_find(const struct dyti_plan *plan,
                                       size_t flow_count,
                                       const struct dyti_chains *chains,
                                       struct dyti_collectives *out_collectives);
-/* … where slots are, whether or not that pays. */
+/* The same of a traffic that no plan has been built of: stream[i] is flow[i],
+ * links->domain as in a schedule. */
+enum dyt_status dyti_collectives_of_streams(
+    const struct dyti_promotable *stream, uint32_t world_size,
+    const struct dyti_schedule_links *links, const struct dyti_flow *flow,
+    size_t flow_count, struct dyti_collectives *out_collectives);
+/* … of a plan, where slots are, whether or not that pays. */
 enum dyt_status dyti_collectives_all(const struct dyti_plan *plan,
                                      const struct dyti_schedule_links *links,
                                      const struct dyti_flow *flow,

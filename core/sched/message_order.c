@@ -381,9 +381,11 @@ enum dyt_status dyti_message_order_init(const struct dyti_sched_builder *b,
         order->chains = links->chains;
         order->collectives = links->collectives;
     }
-    s->collective_count = order->collectives == NULL
-                              ? 0
-                              : (uint32_t)order->collectives->found.count;
+    for (size_t i = 0;
+         order->collectives != NULL && i < order->collectives->found.count;
+         i++) {
+        s->collective_count[order->collectives->found.collective[i].kind]++;
+    }
     s->chain_count = order->chains == NULL ? 0 : order->chains->count;
     if (st == DYT_OK && count > 0) {
         st = dyti_message_order_pieces(

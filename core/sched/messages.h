@@ -52,6 +52,26 @@ enum dyt_status dyti_message_order_pieces(
     const struct dyti_schedule_links *links, const struct dyti_flow *flow,
     const uint64_t *const *end, size_t count);
 
+/* ---- collective_seconds.c ------------------------------------------------ */
+
+/* What is played with and without collectives.  Borrows. */
+struct dyti_collective_trial {
+    const struct dyti_schedule_links *links;
+    const struct dyti_flow *flow;
+    size_t flow_count;
+    const struct dyti_chains *chains;
+    uint32_t world_size, wave_count, slot_count;
+    uint64_t message_bytes;
+};
+
+enum dyt_status dyti_collective_trial_init(
+    struct dyti_collective_trial *t, uint32_t world_size,
+    const struct dyti_schedule_links *links, const struct dyti_flow *flow,
+    size_t flow_count, const struct dyti_chains *chains);
+enum dyt_status dyti_collective_trial_seconds(
+    const struct dyti_collective_trial *t, const struct dyti_collectives *all,
+    double *out_s);
+
 /* ---- messages.c: what collective_steps.c uses ---------------------------- */
 
 enum dyt_status dyti_message_stream(struct dyti_sched_builder *b, uint32_t src,

@@ -34,6 +34,7 @@
 #define DYTI_SCHED_SCHED_H
 
 #include "plan/plan.h"
+#include "sched/promote.h"
 #include "sched/strategy.h"
 
 #define DYTI_SCHED_VERSION     2u /* counts in the fingerprint */
@@ -183,8 +184,9 @@ struct dyti_schedule {
     uint32_t chain_count, passed_count; /* broadcasts of the world that run as
                                            chains; messages that this rank
                                            keeps and passes on */
-    uint32_t collective_count;          /* of the world */
-    uint64_t read_bytes, write_bytes;   /* of all its steps */
+    uint32_t collective_count[DYTI_COLLECTIVE_KIND_COUNT]; /* of the world that
+                                           run as one */
+    uint64_t read_bytes, write_bytes; /* of all its steps */
     uint64_t fingerprint; /* of plan and options: equal on all ranks */
 };
 
