@@ -3,7 +3,8 @@
 import ctypes as c
 import json
 import pathlib
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple, Union
+from typing import (Any, Dict, Iterable, Iterator, List, NamedTuple, Optional,
+                    Tuple, Union)
 
 from dynatrain import _abi, errors
 
@@ -111,7 +112,7 @@ class Model(Handle):
         return TensorInfo(row.name.decode(), tuple(row.shape[:row.ndim]),
                           row.kinds, row.layer, row.expert)
 
-    def __iter__(self) -> Iterable[TensorInfo]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[TensorInfo]:
         return (self.tensor(index) for index in range(len(self)))
 
     def find(self, name: str) -> int:

@@ -5,15 +5,15 @@ A placement is ("replicate",), ("shard", dim) or ("strided", dim, split): the
 last is a cut that is made before the mesh dimensions to its right but inside of
 their cuts, as FSDP over tensor parallelism makes it."""
 
-from typing import List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 from dynatrain import errors
 
-Placement = Tuple  # see above
+Placement = Tuple[Any, ...]  # see above
 Box = Tuple[Tuple[int, ...], Tuple[int, ...]]
 
 
-def of_torch(placements: Sequence[object], name: str) -> List[Placement]:
+def of_torch(placements: Sequence[Any], name: str) -> List[Placement]:
     """Placements of torch.distributed.tensor, by duck."""
     found: List[Placement] = []
     for placement in placements:
@@ -21,10 +21,10 @@ def of_torch(placements: Sequence[object], name: str) -> List[Placement]:
         if kind == "Replicate":
             found.append(("replicate",))
         elif kind == "_StridedShard":
-            found.append(("strided", placement.dim,  # type: ignore
-                          placement.split_factor))  # type: ignore
+            found.append(("strided", placement.dim,
+                          placement.split_factor))
         elif kind == "Shard":
-            found.append(("shard", placement.dim))  # type: ignore
+            found.append(("shard", placement.dim))
         else:
             raise errors.UnsupportedError(
                 f"{name}: placement {placement} holds no part of the tensor")

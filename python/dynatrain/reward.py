@@ -50,13 +50,14 @@ def load(target: str) -> Function:
             module = importlib.import_module(place)
     except (ImportError, OSError) as problem:
         raise RewardError(f"{place}: {problem}") from problem
-    function = getattr(module, name, None)
+    function: Any = getattr(module, name, None)
     if not callable(function):
         offered = [n for n, f in vars(module).items()
                    if inspect.isroutine(f) and not n.startswith("_")]
         raise RewardError(f"{place} has no function {name!r}; "
                           f"it has {', '.join(offered) or 'none'}")
-    return function
+    found: Function = function
+    return found
 
 
 def call(function: Function, given: Dict[str, Any]) -> Any:

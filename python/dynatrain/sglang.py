@@ -14,12 +14,10 @@ one of any loader does there.
 import json
 import logging
 import os
-from typing import Any, Dict, Iterable, List, Tuple
+from typing import Any, Dict, Iterable, Tuple
 
-from dynatrain import errors
-from dynatrain.rules import load as load_rules
-from dynatrain.session import Row, Session
-from dynatrain.vllm import FAMILIES, PLAIN
+from dynatrain import _server, errors
+from dynatrain.session import Session
 
 log = logging.getLogger("dynatrain")
 
@@ -58,44 +56,25 @@ class Server:
     def __init__(self, model: Any, **given: Any) -> None:
         text = os.environ.get("DYNATRAIN_SGLANG", "")
         options = {**(json.loads(text) if text else {}), **given}
-        found = [name for name, module in model.named_modules()
-                 if type(getattr(module, "quant_method", None)).__name__
-                 not in PLAIN]
-        if found:
-            raise errors.UnsupportedError(
-                "layers that are not plain weights: " + ", ".join(found[:10]))
-        rules = load_rules(options.pop("rules", None) or FAMILIES.get(
-            getattr(model.config, "model_type", ""), "vllm/llama"))
-        self.session = Session("receiver", **{**self._place(model), **options})
+        _server.refuse(model)
+        rules = _server.rules_of(options.pop("rules", None),
+                                 getattr(model.config, "model_type", ""))
+        self.session = Session("receiver", **{**_place(model), **options})
         try:
-            self.session.publish(self._rows(model), rules)
+            self.session.publish(_server.rows(model)[0], rules)
         except BaseException:
             self.session.close()
             raise
 
-    @staticmethod
-    def _place(model: Any) -> Dict[str, Any]:
-        from sglang.srt.distributed import parallel_state as groups
-        tp, pp = groups.get_tp_group(), groups.get_pp_group()
-        config = model.config
-        numbers = {name: value for name, value in config.to_dict().items()
-                   if isinstance(value, int) and not isinstance(value, bool)}
-        numbers.setdefault("head_dim", config.hidden_size
-                           // config.num_attention_heads)
-        return {"rank": pp.rank_in_group * tp.world_size + tp.rank_in_group,
-                "size": pp.world_size * tp.world_size,
-                "tp": (tp.rank_in_group, tp.world_size),
-                "pp": (pp.rank_in_group, pp.world_size),
-                "attributes": numbers}
 
-    @staticmethod
-    def _rows(model: Any) -> List[Row]:
-        rows: List[Row] = []
-        seen: Dict[int, str] = {}
-        for name, parameter in model.named_parameters(remove_duplicate=False):
-            first = seen.setdefault(parameter.data_ptr(), name)
-            rows.append(Row(name, parameter.data, alias=first != name))
-        return rows
+def _place(model: Any) -> Dict[str, Any]:
+    from sglang.srt.distributed import parallel_state as groups
+    config = model.config
+    numbers = config.to_dict()
+    return _server.place(
+        groups.get_tp_group(), groups.get_pp_group(), numbers,
+        numbers.get("head_dim") or config.hidden_size
+        // config.num_attention_heads)
 
 
 def _join(model: Any, **options: Any) -> Server:

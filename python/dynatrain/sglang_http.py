@@ -93,13 +93,23 @@ class Servers(vllm_http.Servers):
         if isinstance(reply, dict) and not reply.get("success", True):
             raise ServerError(f"{what}: {reply.get('message')}")
 
-    def init(self, **options: Any) -> None:
-        """Make the servers' workers join the job; they load this package's
-        plugin by themselves where it is installed."""
-        first = options.pop("replica", 0)
-        self.commit = options.get("commit", "staged")
-        self.each(lambda index, url: self._tensors(url, [(INIT + json.dumps(
-            {"replica": first + index, **options}), 0)], flush_cache=False))
+    def _join(self, index: int, url: str) -> None:
+        """Its workers load this package's plugin by themselves where it is
+        installed."""
+        options = {**self.options,
+                   "replica": self.options.get("replica", 0) + index}
+        self._tensors(url, [(INIT + json.dumps(options), 0)],
+                      flush_cache=False)
+
+    def rejoin(self, index: int) -> None:
+        """A server that was started again gets what the others have before it
+        answers anything."""
+        url = self.urls[index]
+        self.workers.pop(url, None)
+        self.post(url, "/pause_generation", mode="abort")
+        self._join(index, url)
+        self._transfer(url, self.version)
+        self.post(url, "/continue_generation")
 
     def pause(self) -> None:
         mode = MODES[self.in_flight, self.kv]
@@ -112,13 +122,12 @@ class Servers(vllm_http.Servers):
             self.each(lambda index, url: self.post(
                 url, "/continue_generation"))
 
-    def transfer(self, version: int) -> None:
+    def _transfer(self, url: str, version: int) -> None:
         """The weights; keys and values of old ones are dropped with them,
         except where requests go on with theirs."""
         keeps = MODES[self.in_flight, self.kv] == "in_place"
-        self.each(lambda index, url: self._tensors(
-            url, [(VERSION, version)], flush_cache=not keeps,
-            weight_version=str(version)))
+        self._tensors(url, [(VERSION, version)], flush_cache=not keeps,
+                      weight_version=str(version))
 
     def versions(self) -> List[str]:
         return [str(request(url + "/model_info")["weight_version"])

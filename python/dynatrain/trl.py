@@ -20,7 +20,8 @@ from dynatrain.vllm_http import Servers
 def prepare() -> None:
     """Before a trainer in server mode is made: its client no longer joins a
     group of NCCL, which needs a GPU."""
-    from trl.generation.vllm_client import VLLMClient
+    from trl.generation import vllm_client
+    client: Any = vllm_client.VLLMClient
 
     def init_communicator(self: Any, device: Any = 0) -> None:
         config = self.get_server_info()["weight_transfer_config"]
@@ -30,7 +31,7 @@ def prepare() -> None:
                 f"{config}: start it with --weight-transfer-config "
                 """'{"backend": "dynatrain"}'""")
 
-    VLLMClient.init_communicator = init_communicator
+    client.init_communicator = init_communicator
 
 
 def vllm_name(name: str) -> Optional[str]:

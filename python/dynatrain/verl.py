@@ -227,7 +227,7 @@ class CheckpointEngine:
 
 def register() -> Any:
     """Make the backend known to verl; gives the class that it will use."""
-    from verl.checkpoint_engine.base import (  # type: ignore
+    from verl.checkpoint_engine.base import (
         CheckpointEngine as Base, CheckpointEngineRegistry)
 
     made = type("DynaTrainCheckpointEngine", (CheckpointEngine, Base), {})

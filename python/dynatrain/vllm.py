@@ -101,11 +101,12 @@ class Server:
     def _receive(self, version: int, timeout: Optional[float]) -> Report:
         if self.receiver is None:
             raise errors.StateError(f"this rank never joined: {self.failure}")
-        self.report = self.receiver.receive(version, timeout)
+        report: Report = self.receiver.receive(version, timeout)
+        self.report = report
         for index in self.receiver.session.changed():
             for module in self.packed.get(index, ()):
                 self._pack(index, module)
-        return self.report  # type: ignore
+        return report
 
     def _pack(self, index: int, module: Any) -> None:
         """What vLLM does after loading: from a weight that lies row-major."""

@@ -99,12 +99,13 @@ class Model:
             return {"hidden_size": 8}
 
     @staticmethod
-    def named_modules():
-        return []
+    def named_modules(remove_duplicate=True):
+        return [("model.norm", types.SimpleNamespace())]
 
     @staticmethod
     def named_parameters(remove_duplicate=True):
-        weight = types.SimpleNamespace(data_ptr=lambda: 64, data=None)
+        weight = types.SimpleNamespace(data_ptr=lambda: 64, data=None,
+                                       numel=lambda: 1)
         return [("model.norm.weight", weight)]
 
 
@@ -122,7 +123,8 @@ def sglang_double():
         sys.modules[name] = types.ModuleType(name)
     sys.modules["sglang.srt.distributed"] = types.SimpleNamespace(
         parallel_state=states)
-    hook.Session, hook.load_rules = Session, lambda name: name
+    hook.Session = Session
+    hook._server.rules_of = lambda given, model_type: model_type
     models = [Model(), Model()]
 
     def update(rank, rows, load_format):

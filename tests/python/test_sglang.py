@@ -29,6 +29,9 @@ class Tensor:
     dtype, device = "torch.float32", types.SimpleNamespace(type="cpu",
                                                            index=None)
 
+    def numel(self):
+        return len(self.memory)
+
     def __init__(self, *shape):
         self.shape = shape
         self.memory = (ctypes.c_float * tensors.elements(shape))()
@@ -79,8 +82,9 @@ class Model:
             "model.norm.weight": Tensor(HIDDEN),
             "lm_head.weight": head}
 
-    def named_modules(self):
-        return []
+    def named_modules(self, remove_duplicate=True):
+        return [(name.rpartition(".")[0], types.SimpleNamespace())
+                for name in self.named]
 
     def named_parameters(self, remove_duplicate=True):
         return self.named.items()
@@ -248,6 +252,10 @@ def workers_get_their_shards():
                 assert server.double.paused is None
                 server.check(named)
                 assert servers.versions() == [str(version)]
+            with trainer.offer(5):  # it was started again
+                servers.rejoin(0)
+                assert server.double.paused is None
+            servers.version = 5
             refused(server, servers, named)
             assert not sglang._servers, "the last init failed"
 

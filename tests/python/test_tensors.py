@@ -71,6 +71,45 @@ def dlpack_capsules_are_read():
     assert memory[:5] == (8256, (2, 3), (3, 1), "bfloat16", "cpu"), memory
 
 
+class ByDlpack:
+    """A tensor of which nothing but its DLPack is shown."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __dlpack__(self):
+        return self.tensor.__dlpack__()
+
+
+def frameworks_are_read_where_they_are():
+    """numpy and torch themselves, strided, of all dtypes that they share."""
+    try:
+        import numpy
+    except ImportError:
+        return print("no numpy: not compared")
+    for dtype in ("float32", "float16", "int32", "int64"):
+        source = numpy.zeros((6, 5), dtype)[::2, 1:4]
+        for given in (source, ByDlpack(source)):
+            memory = tensors.memory_of(given)
+            assert memory.address == source.ctypes.data, dtype
+            assert memory.shape == (3, 3) and memory.stride == (10, 1)
+            assert memory.dtype == dtype and memory.device == "cpu"
+    frozen = numpy.zeros(3, "float32")
+    frozen.setflags(write=False)
+    assert tensors.memory_of(frozen).read_only
+    try:
+        import torch
+    except ImportError:
+        return print("no torch: not compared")
+    for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.int64):
+        source = torch.zeros((6, 5), dtype=dtype)[::2, 1:4]
+        name = str(dtype).rpartition(".")[2]
+        for given in (source, ByDlpack(source)):
+            memory = tensors.memory_of(given)
+            assert memory[:5] == (source.data_ptr(), (3, 3), (10, 1), name,
+                                  "cpu"), memory
+
+
 def what_cannot_be_read_is_named():
     support.raises(errors.InvalidError, lambda: tensors.memory_of(object()),
                    "object has no data_ptr")
@@ -152,5 +191,6 @@ def statuses_are_classes():
 if __name__ == "__main__":
     support.run(array_interface_is_read, torch_tensors_are_read_by_duck,
                 buffers_are_read, dlpack_capsules_are_read,
+                frameworks_are_read_where_they_are,
                 what_cannot_be_read_is_named, flat_ranges_are_few_boxes,
                 rows_become_structs, tables_become_rules, statuses_are_classes)

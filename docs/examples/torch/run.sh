@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Runs the example in the environment of `make vllm-check`; says so where that
-# is not there.
+# Runs the example in the environment of `make vllm-check`, or by the python that
+# DYNATRAIN_PYTHON names; says so where it is not there.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-model=$("$here/../../../scripts/model.sh" --path)
-python=$("$here/../../../scripts/vllm_check.sh" --python)
+scripts=$here/../../../scripts
+model=$("$scripts/model.sh" --path)
+python=${DYNATRAIN_PYTHON:-$("$scripts/vllm_check.sh" --python)}
 if [ ! -x "$python" ]; then
   echo "skipped: scripts/vllm_check.sh --install-only makes the environment"
   exit 77

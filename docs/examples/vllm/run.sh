@@ -4,7 +4,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 model=$("$here/../../../scripts/model.sh" --path)
-python=$("$here/../../../scripts/vllm_check.sh" --python)
+python=${DYNATRAIN_PYTHON:-$("$here/../../../scripts/vllm_check.sh" --python)}
 if [ ! -x "$python" ]; then
   echo "skipped: scripts/vllm_check.sh --install-only makes the environment"
   exit 77

@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# What else of the package needs frameworks, in the environment of `make
+# vllm-check`: the tests of python/ with torch, the wheel in an environment that
+# has nothing else, TRL with a server, and the examples of docs/examples/.
+# usage: adapters.sh PYTHON MODEL [PART...]
+#   PART   python, wheel, trl, examples; all of them if none is named
+set -euo pipefail
+cd "$(dirname "$0")"
+root=$(cd ../.. && pwd)
+python=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
+model=$2
+shift 2
+parts=${*:-python wheel trl examples}
+room=$(mktemp -d)
+trap 'rm -rf "$room"' EXIT
+started=$SECONDS
+
+must() { # COMMAND...: here nothing may be skipped
+  local rc=0
+  "$@" || rc=$?
+  if [ $rc -ne 0 ]; then
+    echo "adapters: exit status $rc of: $*" >&2
+    exit 1
+  fi
+}
+
+in_python() {
+  local library
+  library=$("$python" -c 'from dynatrain import _abi; print(_abi.lib()._name)')
+  cd "$root/tests/python"
+  for test in tensors placement megatron adapters; do
+    must "$python" test_$test.py
+  done
+  for test in binding session sglang verl; do
+    must "$python" test_$test.py "$library"
+  done
+  DYNATRAIN_LIBRARY=$library must "$python" torch_shards.py
+  if "$python" -m pip install --quiet --disable-pip-version-check \
+      --target "$room/mypy" mypy; then
+    PYTHONPATH=$room/mypy must "$python" -m mypy --cache-dir "$room/cache" \
+      --config-file "$root/pyproject.toml" "$root/python/dynatrain"
+  fi
+  cd - >/dev/null
+}
+
+# Answers without anything else being installed, and away from the clone.
+in_wheel() {
+  must "$python" -m pip --disable-pip-version-check wheel --quiet --no-deps \
+    --no-build-isolation --wheel-dir "$room/wheel" "$root"
+  must python3 -m venv "$room/venv"
+  must "$room/venv/bin/python" -m pip --disable-pip-version-check install \
+    --quiet --no-index "$room"/wheel/dynatrain-*.whl
+  cd "$room"
+  must "$room/venv/bin/dynatrain" layout vllm:tp=3 --model "$model" --rank 2 |
+    grep -c qkv_proj
+  must "$room/venv/bin/dynatrain" plan --from fsdp2:dp=2 --to vllm:tp=3 \
+    --model "$model"
+  must "$room/venv/bin/python" - <<'PY'
+import sys
+import dynatrain
+model = dynatrain.Model.from_tensors([("a", (4, 6))])
+assert model.elements == 24
+assert not {"torch", "numpy"} & set(sys.modules), "no framework is imported"
+print("ok wheel: layout, plan and the binding, with nothing else installed")
+PY
+  cd - >/dev/null
+}
+
+in_trl() {
+  if ! "$python" -m pip install --quiet --disable-pip-version-check \
+      -r requirements-trl.txt 2>"$room/pip.log"; then
+    echo "adapters: TRL is left out, it does not install:" \
+      "$(tail -1 "$room/pip.log")"
+    return
+  fi
+  must "$python" check_trl.py "$model"
+}
+
+in_examples() {
+  for example in torch vllm trl; do
+    [ "$example" != trl ] || "$python" -c 'import trl' 2>/dev/null || continue
+    echo "docs/examples/$example"
+    DYNATRAIN_PYTHON=$python must "$root/docs/examples/$example/run.sh"
+  done
+}
+
+for part in $parts; do
+  "in_$part"
+done
+echo "adapters: ok ($parts), $((SECONDS - started)) s"
