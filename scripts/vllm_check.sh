@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # The plugin inside vLLM's CPU build.
-# usage: vllm_check.sh [--ci] [--install-only | --python | --bench OPTIONS | OPTIONS]
+# usage: vllm_check.sh [--ci] [--install-only | --python | --bench OPTIONS |
+#                      --adapters PARTS | OPTIONS]
 #
-# OPTIONS are those of tests/vllm/check.py: --full for all of it.  With --ci the
+# OPTIONS are those of tests/vllm/check.py: --full for all of it, with all of
+# tests/vllm/adapters.sh, of which --adapters runs parts alone.  With --ci the
 # environment is built within a time, room and memory are looked at first, and
 # what cannot be had is skipped by name; what does run must pass.
 #
@@ -95,6 +97,15 @@ if [ "${1:-}" = --bench ]; then
   shift
   exec "$venv/bin/python" "$root/bench/plugin/plugin_vllm.py" "$model" "$@"
 fi
+adapters=(./adapters.sh "$venv/bin/python" "$model")
+if [ "${1:-}" = --adapters ]; then
+  shift
+  exec "${adapters[@]}" "$@"
+fi
+case " $* " in
+  *" --full "*) "${adapters[@]}" ;;
+  *) [ -z "$ci" ] || "${adapters[@]}" python wheel ;;
+esac
 check=("$venv/bin/python" check.py "$model" --program "$venv/bin/dynatrain"
   --engine "$root/build/wheel/examples/engine_http.so")
 if [ -z "$ci" ]; then

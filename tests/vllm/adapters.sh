@@ -3,7 +3,8 @@
 # vllm-check`: the tests of python/ with torch, the wheel in an environment that
 # has nothing else, TRL with a server, and the examples of docs/examples/.
 # usage: adapters.sh PYTHON MODEL [PART...]
-#   PART   python, wheel, trl, examples; all of them if none is named
+#   PART   python (with the example of torch), wheel, trl, examples (of vllm and
+#          trl, each with a server); all of them if none is named
 set -euo pipefail
 cd "$(dirname "$0")"
 root=$(cd ../.. && pwd)
@@ -41,6 +42,7 @@ in_python() {
       --config-file "$root/pyproject.toml" "$root/python/dynatrain"
   fi
   cd - >/dev/null
+  DYNATRAIN_PYTHON=$python must "$root/docs/examples/torch/run.sh"
 }
 
 # Answers without anything else being installed, and away from the clone.
@@ -77,7 +79,7 @@ in_trl() {
 }
 
 in_examples() {
-  for example in torch vllm trl; do
+  for example in vllm trl; do
     [ "$example" != trl ] || "$python" -c 'import trl' 2>/dev/null || continue
     echo "docs/examples/$example"
     DYNATRAIN_PYTHON=$python must "$root/docs/examples/$example/run.sh"
