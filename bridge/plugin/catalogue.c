@@ -230,6 +230,45 @@ static enum dyt_status take_row(struct union_of *u, const struct dyt_row *row,
 
 /* ---- the whole ----------------------------------------------------------- */
 
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* Numbers by their value: layer 2 before layer 10. */
+static int compare_names(const char *a, const char *b)
+{
+    while (*a != '\0' && *b != '\0') {
+        if (is_digit(*a) && is_digit(*b)) {
+            size_t na = strspn(a, "0"), nb = strspn(b, "0");
+            size_t da = strspn(a + na, "0123456789");
+            size_t db = strspn(b + nb, "0123456789");
+            int c = da != db ? (da < db ? -1 : 1) : memcmp(a + na, b + nb, da);
+
+            if (c != 0 || na != nb) {
+                return c != 0 ? c : na < nb ? -1 : 1;
+            }
+            a += na + da;
+            b += nb + db;
+        } else if (*a != *b) {
+            return (unsigned char)*a < (unsigned char)*b ? -1 : 1;
+        } else {
+            a++;
+            b++;
+        }
+    }
+    return (*a != '\0') - (*b != '\0');
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct dyti_listed_desc *one = a, *other = b;
+
+    return compare_names(one->name, other->name);
+}
+
+/* Tensors are numbered by their names, not by which rank named them first:
+ * however a trainer cuts its tensors, content hashes are the same. */
 static enum dyt_status build(struct union_of *u, struct dyti_model **out_model)
 {
     struct dyti_listed_desc *desc = calloc(u->count + 1, sizeof(*desc));
@@ -246,6 +285,7 @@ static enum dyt_status build(struct union_of *u, struct dyti_model **out_model)
             desc[i].kinds |= 1u << DYTI_PARAM; /* what receivers hold */
         }
     }
+    qsort(desc, u->count, sizeof(*desc), by_name);
     st = dyti_model_build_listed(desc, u->count, out_model);
     free(desc);
     return st;

@@ -193,18 +193,6 @@ static void come_back(struct job *job, uint32_t dies, bool all, bool ended)
     freed(job);
 }
 
-/* Was the offer done before the rank died? */
-static bool is_out(struct job *job)
-{
-    struct dyt_run run = dyt_run("status", job->address, "--json", NULL);
-    bool open;
-
-    assert_exit(0, run);
-    open = strstr(run.out, "\"offer_open\": true") != NULL;
-    dyt_run_fini(&run);
-    return !open;
-}
-
 static void kill_a_rank(const char *mode)
 {
     struct job job = start_job(mode, false);

@@ -186,6 +186,7 @@ struct job {
     uint32_t servers;
     bool replicas;
     uint64_t version; /* offered last */
+    bool heard;       /* the trainers said "offered" of it */
     const char *manager_arg[MANAGER_ARG];
 };
 
@@ -375,18 +376,52 @@ static inline void took(struct job *job, uint32_t s)
     assert_int_equal(job->version, ask(&job->server[s]));
 }
 
+static inline void hear_offered(struct job *job)
+{
+    char line[LINE_BYTES];
+
+    for (uint32_t r = 0; r < TRAINERS && !job->heard; r++) {
+        await(&job->trainer[r], "offered", line, NULL);
+    }
+    job->heard = true;
+}
+
 /* The trainers' tickets ended well. */
 static inline void freed(struct job *job)
 {
     char line[LINE_BYTES];
 
+    hear_offered(job);
+    job->heard = false;
     for (uint32_t r = 0; r < TRAINERS; r++) {
-        await(&job->trainer[r], "offered", line, NULL);
         await(&job->trainer[r], "done", line, NULL);
         if (strstr(line, "DYT_OK") == NULL) {
             fail_msg("%s: trainer %u says \"%s\"", job->mode, r, line);
         }
     }
+}
+
+static inline bool says_more(const struct member *m)
+{
+    struct pollfd p = {.fd = m->out, .events = POLLIN};
+
+    return m->bytes > 0 || poll(&p, 1, 10) > 0;
+}
+
+/* Was the last offer done, or can it still be taken? */
+static inline bool is_out(struct job *job)
+{
+    bool open = false;
+
+    hear_offered(job);
+    while (!open && !says_more(&job->trainer[0])) {
+        struct dyt_run run = dyt_run("status", job->address, "--json", NULL);
+
+        assert_exit(0, run);
+        open = strstr(run.out, "\"offer_open\": true") != NULL;
+        dyt_run_fini(&run);
+    }
+    return !open;
 }
 
 static inline void update_all(struct job *job)

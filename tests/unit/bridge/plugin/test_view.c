@@ -224,9 +224,20 @@ static void catalogues_are_the_union_of_ranks(void **state)
     assert_int_equal(model->tensor[1].shape[0], 5);
     assert_int_equal(model->tensor[1].layer, 3);
     assert_int_equal(model->tensor[1].expert, 7);
-    assert_true(model->tensor[2].fixed_dtype);
-    assert_false(model->tensor[0].fixed_dtype);
+    assert_true(model->tensor[0].fixed_dtype);
+    assert_false(model->tensor[2].fixed_dtype);
     dyti_model_destroy(model);
+
+    /* numbered by name, whichever rank comes first */
+    view[0] = *case_view(&v[1]);
+    view[1] = *case_view(&v[0]);
+    assert_ok(dyti_catalogue_build(view, 2, &model));
+    assert_string_equal(model->tensor[0].name, "ids");
+    assert_string_equal(model->tensor[1].name, low.tensor);
+    assert_string_equal(model->tensor[2].name, "norm");
+    dyti_model_destroy(model);
+    view[0] = *case_view(&v[0]);
+    view[1] = *case_view(&v[1]);
 
     /* A cut without pieces says not which one it is. */
     v[1].row[0].global_shape[0] = 8;
@@ -238,6 +249,27 @@ static void catalogues_are_the_union_of_ranks(void **state)
     assert_error_has("norm is [4] on rank 0 and [8] on rank 1");
     case_view_free(&v[0]);
     case_view_free(&v[1]);
+}
+
+static void names_are_numbered_by_the_value_of_their_numbers(void **state)
+{
+    static const char *const in[] = {"layers.10.w", "layers.2.w", "b",
+                                     "layers.2.v", "layers.2"};
+    static const char *const want[] = {"b", "layers.2", "layers.2.v",
+                                       "layers.2.w", "layers.10.w"};
+    struct case_view v = {0};
+    struct dyti_model *model = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < DYT_TEST_COUNT(in); i++) {
+        CASE_ROW(&v, in[i], 4);
+    }
+    assert_ok(dyti_catalogue_build(case_view(&v), 1, &model));
+    for (size_t i = 0; i < DYT_TEST_COUNT(want); i++) {
+        assert_string_equal(want[i], model->tensor[i].name);
+    }
+    dyti_model_destroy(model);
+    case_view_free(&v);
 }
 
 /* ---- near misses --------------------------------------------------------- */
@@ -303,6 +335,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(memory_is_checked_without_touching_it),
     cmocka_unit_test(descriptors_are_checked),
     cmocka_unit_test(catalogues_are_the_union_of_ranks),
+    cmocka_unit_test(names_are_numbered_by_the_value_of_their_numbers),
     cmocka_unit_test(distances_are_the_textbooks),
 };
 DYT_TEST_MAIN(tests)
