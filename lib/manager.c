@@ -91,6 +91,7 @@ enum dyt_status dyti_session_manager_open(
     m->fleet.policy_given = params->policy_given;
     m->fleet.policy = params->policy;
     m->fleet.quorum = params->quorum;
+    m->fleet.skew_given = params->max_version_skew > 0;
     m->fleet.max_version_skew = params->max_version_skew;
     *out_manager = m;
     return DYT_OK;

@@ -267,6 +267,19 @@ static void new_line(struct dyti_fleet *fleet)
     }
 }
 
+/* The trainer's, where the manager was not given one. */
+static void take_policy(struct dyti_fleet *fleet,
+                        const struct dyti_fleet_place *p)
+{
+    if (!fleet->policy_given) {
+        fleet->policy = p->policy;
+        fleet->quorum = p->quorum;
+    }
+    if (!fleet->skew_given) {
+        fleet->max_version_skew = p->max_version_skew;
+    }
+}
+
 enum dyt_status dyti_fleet_join(struct dyti_fleet *fleet,
                                 const struct dyti_fleet_place *p,
                                 int64_t now_ns, uint32_t *out_member)
@@ -300,10 +313,8 @@ enum dyt_status dyti_fleet_join(struct dyti_fleet *fleet,
                                                    .heard_ns = now_ns};
     fleet->group[at].member[p->rank] = id;
     dyti_fleet_move(&fleet->group[at], DYTI_GE_JOIN);
-    if (at == 0 && p->rank == 0 && !fleet->policy_given) {
-        fleet->policy = p->policy;
-        fleet->quorum = p->quorum;
-        fleet->max_version_skew = p->max_version_skew;
+    if (at == 0 && p->rank == 0) {
+        take_policy(fleet, p);
     }
     *out_member = id;
     return DYT_OK;

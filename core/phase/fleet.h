@@ -232,7 +232,8 @@ struct dyti_fleet {
     uint64_t line;         /* trainers that came */
     uint64_t offers;       /* made */
     uint32_t policy, quorum, max_version_skew;
-    bool policy_given; /* by the manager: the trainer's does not count */
+    /* By the manager: the trainer's does not count. */
+    bool policy_given, skew_given;
     bool out_of_memory;
 };
 

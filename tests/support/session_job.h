@@ -257,13 +257,18 @@ static inline void start_server(struct job *job, uint32_t s)
     job->server[s] = spawn(argv, NULL);
 }
 
+static inline void make_folder(struct job *job)
+{
+    job->folder = dyt_test_dir();
+    assert_int_equal(0, chmod(job->folder, 0700));
+    snprintf(job->address, sizeof(job->address), "unix:%s/s.sock", job->folder);
+}
+
 static inline void start_all(struct job *job)
 {
     char line[LINE_BYTES];
 
-    job->folder = dyt_test_dir();
-    assert_int_equal(0, chmod(job->folder, 0700));
-    snprintf(job->address, sizeof(job->address), "unix:%s/s.sock", job->folder);
+    make_folder(job);
     start_manager(job);
     start_trainers(job);
     for (uint32_t s = 0; s < job->servers; s++) {

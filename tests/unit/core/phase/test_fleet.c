@@ -211,6 +211,31 @@ static void a_quorum_frees_the_rows(void **state)
     end_world(w);
 }
 
+/* What the manager was given counts, each for itself. */
+static void the_manager_overrules_the_trainer(void **state)
+{
+    (void)state;
+    for (uint32_t given = 0; given < 4; given++) {
+        struct world *w = new_world();
+        struct dyti_fleet_place p = place(NONE, 0, 1);
+        uint32_t id;
+
+        w->fleet.policy_given = (given & 1) != 0;
+        w->fleet.skew_given = (given & 2) != 0;
+        w->fleet.policy = DYT_POLICY_ROLLING;
+        w->fleet.max_version_skew = 7;
+        p.policy = DYT_POLICY_QUORUM;
+        p.quorum = 2;
+        p.max_version_skew = 3;
+        assert_ok(join_place(w, &p, &id));
+        assert_int_equal((given & 1) != 0 ? DYT_POLICY_ROLLING
+                                          : DYT_POLICY_QUORUM,
+                         w->fleet.policy);
+        assert_int_equal((given & 2) != 0 ? 7 : 3, w->fleet.max_version_skew);
+        end_world(w);
+    }
+}
+
 static void skew_holds_the_fast_back(void **state)
 {
     struct world *w = published(2);
@@ -506,6 +531,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_met_quorum_waits_for_its_readers_alone),
     cmocka_unit_test(one_copy_enters_a_host),
     cmocka_unit_test(a_quorum_frees_the_rows),
+    cmocka_unit_test(the_manager_overrules_the_trainer),
     cmocka_unit_test(skew_holds_the_fast_back),
     cmocka_unit_test(the_dead_are_dropped_and_fail_nobody),
     cmocka_unit_test(a_broken_link_answers_no_later_receive),
