@@ -103,11 +103,15 @@ void *dyti_mapped_row(const struct dyti_mapped *mapped, uint64_t row,
                       uint32_t set);
 /* Descriptor of a set: its rows lie there at the fd_offset of set 0. */
 int dyti_mapped_fd(const struct dyti_mapped *mapped, uint32_t set);
-/* Give the pages back / let them be touched again (they are zero); addresses
- * and descriptors stay.  Of a released one nothing may be read or written.
- * DYT_ERR_NOMEM: the memory is not there. */
-enum dyt_status dyti_mapped_release(struct dyti_mapped *mapped);
-enum dyt_status dyti_mapped_restore(struct dyti_mapped *mapped);
+/* Give the pages back / let them be touched again: addresses and descriptors
+ * stay.  Rows that no version brings (`moved`, [count], is false of them; the
+ * same both times, count 0: none) are as they were, the others zero.  Of a
+ * released one nothing may be read or written.  DYT_ERR_NOMEM: the memory is
+ * not there. */
+enum dyt_status dyti_mapped_release(struct dyti_mapped *mapped,
+                                    const bool *moved, uint64_t count);
+enum dyt_status dyti_mapped_restore(struct dyti_mapped *mapped,
+                                    const bool *moved, uint64_t count);
 void dyti_mapped_close(struct dyti_mapped *mapped);
 
 /* ---- link ------------------------------------------------------------------

@@ -13,8 +13,9 @@
 struct dyti_mapped {
     struct dyti_segment_mem set[SETS];
     uint32_t set_count;
-    uint64_t *at; /* [row_count] offset of each row; owned */
+    uint64_t *at, *size; /* [row_count] of each row, an alias has 0; owned */
     uint64_t row_count, bytes;
+    unsigned char *kept; /* of released rows, by set, row; owned */
     bool released;
 };
 
@@ -95,6 +96,7 @@ static enum dyt_status place_rows(struct dyti_mapped *self,
         }
         st = bytes_of(&row[i], &bytes);
         self->at[i] = self->bytes;
+        self->size[i] = bytes;
         if (st == DYT_OK &&
             dyti_add_overflow(self->bytes, dyti_align_up(bytes, PAGE),
                               &self->bytes)) {
@@ -206,9 +208,11 @@ enum dyt_status dyti_mapped_open(struct dyt_row *row, uint64_t row_count,
     self->set_count = set_count;
     self->row_count = row_count;
     self->at = calloc(row_count, sizeof(*self->at));
-    st = self->at == NULL ? DYTI_FAIL(DYT_ERR_NOMEM, "%llu rows",
-                                      (unsigned long long)row_count)
-                          : place_rows(self, row);
+    self->size = calloc(row_count, sizeof(*self->size));
+    st = self->at == NULL || self->size == NULL
+             ? DYTI_FAIL(DYT_ERR_NOMEM, "%llu rows",
+                         (unsigned long long)row_count)
+             : place_rows(self, row);
     if (st == DYT_OK && self->bytes == 0) {
         self->bytes = PAGE; /* only empty rows: they have an address too */
     }
@@ -236,9 +240,55 @@ int dyti_mapped_fd(const struct dyti_mapped *mapped, uint32_t set)
     return set >= mapped->set_count ? -1 : mapped->set[set].handle;
 }
 
-enum dyt_status dyti_mapped_release(struct dyti_mapped *mapped)
+static bool is_kept(const bool *moved, uint64_t count, uint64_t row)
 {
-    enum dyt_status st = DYT_OK;
+    return row < count && !moved[row];
+}
+
+/* Every kept row of every set: to `kept`, or back. */
+static void move_kept(const struct dyti_mapped *mapped, const bool *moved,
+                      uint64_t count, bool back)
+{
+    unsigned char *at = mapped->kept;
+
+    for (uint32_t s = 0; s < mapped->set_count; s++) {
+        for (uint64_t i = 0; i < mapped->row_count; i++) {
+            unsigned char *row = dyti_mapped_row(mapped, i, s);
+
+            if (is_kept(moved, count, i)) {
+                memcpy(back ? row : at, back ? at : row, mapped->size[i]);
+                at += mapped->size[i];
+            }
+        }
+    }
+}
+
+static enum dyt_status keep_rows(struct dyti_mapped *mapped, const bool *moved,
+                                 uint64_t count)
+{
+    uint64_t bytes = 0;
+
+    for (uint64_t i = 0; i < mapped->row_count; i++) {
+        bytes +=
+            is_kept(moved, count, i) ? mapped->size[i] * mapped->set_count : 0;
+    }
+    if (bytes == 0 || mapped->kept != NULL) {
+        return DYT_OK;
+    }
+    mapped->kept = malloc(bytes);
+    if (mapped->kept == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM,
+                         "%llu bytes of rows that no version brings",
+                         (unsigned long long)bytes);
+    }
+    move_kept(mapped, moved, count, false);
+    return DYT_OK;
+}
+
+enum dyt_status dyti_mapped_release(struct dyti_mapped *mapped,
+                                    const bool *moved, uint64_t count)
+{
+    enum dyt_status st = keep_rows(mapped, moved, count);
 
     for (uint32_t s = 0; s < mapped->set_count && st == DYT_OK; s++) {
         st = dyti_memory_host.drop(&mapped->set[s], 0, mapped->set[s].bytes);
@@ -247,7 +297,8 @@ enum dyt_status dyti_mapped_release(struct dyti_mapped *mapped)
     return st;
 }
 
-enum dyt_status dyti_mapped_restore(struct dyti_mapped *mapped)
+enum dyt_status dyti_mapped_restore(struct dyti_mapped *mapped,
+                                    const bool *moved, uint64_t count)
 {
     uint64_t need = 0, have = UINT64_MAX;
 
@@ -264,6 +315,11 @@ enum dyt_status dyti_mapped_restore(struct dyti_mapped *mapped)
                          (unsigned long long)need, (unsigned long long)have);
     }
     mapped->released = false;
+    if (mapped->kept != NULL) {
+        move_kept(mapped, moved, count, true);
+        free(mapped->kept);
+        mapped->kept = NULL;
+    }
     return DYT_OK;
 }
 
@@ -276,5 +332,7 @@ void dyti_mapped_close(struct dyti_mapped *mapped)
         dyti_segment_close(&mapped->set[s]);
     }
     free(mapped->at);
+    free(mapped->size);
+    free(mapped->kept);
     free(mapped);
 }

@@ -214,7 +214,8 @@ static enum dyt_status release(struct dyt_session *s, uint32_t tags)
         }
     }
     if (st == DYT_OK && weights && s->mapped != NULL) {
-        st = dyti_mapped_release(s->mapped);
+        st = dyti_mapped_release(s->mapped, s->has_pieces,
+                                 s->published ? s->row_count : 0);
     }
     if (weights) { /* whatever is left of them */
         pthread_mutex_lock(&s->lock);
@@ -286,7 +287,8 @@ static enum dyt_status restore(struct dyt_session *s, uint32_t tags)
     enum dyt_status st = DYT_OK;
 
     if (weights && s->mapped != NULL) {
-        st = dyti_mapped_restore(s->mapped);
+        st = dyti_mapped_restore(s->mapped, s->has_pieces,
+                                 s->published ? s->row_count : 0);
     }
     if (st == DYT_OK && s->hooks.restore != NULL) {
         st = s->hooks.restore(s->hooks.arg, tags);

@@ -231,8 +231,8 @@ static void mapped_rows_hold_what_they_held(void **state)
     }
     assert_null(dyti_mapped_row(mapped, 4, 0));
     assert_null(dyti_mapped_row(mapped, 0, 2));
-    assert_ok(dyti_mapped_release(mapped));
-    assert_ok(dyti_mapped_restore(mapped));
+    assert_ok(dyti_mapped_release(mapped, NULL, 0));
+    assert_ok(dyti_mapped_restore(mapped, NULL, 0));
     assert_ptr_equal(before[0], dyti_mapped_row(mapped, 0, 0));
     assert_true(*(const float *)before[0] == 0.0f);
     *(float *)before[0] = 1.5f;

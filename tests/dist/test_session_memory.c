@@ -1,0 +1,283 @@
+/* Memory of a session: rows stay where they are, versions cost nothing that is
+ * kept, descriptors do not grow with tensors, and memory that others cannot
+ * have or that may not be written is refused when it is published. */
+#include "session_members.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+
+/* ---- what this process has ----------------------------------------------- */
+
+static size_t descriptors(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    size_t n = 0;
+
+    assert_non_null(dir);
+    while (readdir(dir) != NULL) {
+        n++;
+    }
+    closedir(dir);
+    return n;
+}
+
+static size_t mappings(void)
+{
+    size_t n = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+
+    assert_non_null(maps);
+    for (int c = fgetc(maps); c != EOF; c = fgetc(maps)) {
+        n += c == '\n';
+    }
+    fclose(maps);
+    return n;
+}
+
+static size_t resident_bytes(void)
+{
+    unsigned long pages = 0, total;
+    FILE *file = fopen("/proc/self/statm", "r");
+
+    assert_non_null(file);
+    assert_int_equal(2, fscanf(file, "%lu %lu", &total, &pages));
+    fclose(file);
+    return pages * 4096u;
+}
+
+static struct member *with_tensors(const char *folder, uint32_t role,
+                                   uint32_t tensors, int64_t elements)
+{
+    struct member *m = member_new(folder, role, 0, 0, 1);
+    char name[NAME_BYTES];
+
+    for (uint32_t t = 0; t < tensors; t++) {
+        snprintf(name, sizeof(name), "layers.%u.weight", t);
+        WHOLE(m, name, DYT_F32, elements);
+    }
+    return m;
+}
+
+/* ---- addresses ----------------------------------------------------------- */
+
+/* Whoever recorded an address reads the live weights by it for ever; two sets
+ * take turns. */
+static void rows_stay_where_they_are(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < DYT_TEST_COUNT(session_modes); i++) {
+        const char *folder = session_folder();
+        struct member *t[1] = {with_tensors(folder, DYT_ROLE_TRAINER, 3, 100)};
+        struct member *r[1] = {with_tensors(folder, DYT_ROLE_RECEIVER, 3, 100)};
+        uint32_t sets = session_modes[i].commit == DYT_COMMIT_DOUBLE ? 2 : 1;
+        void *at[2][3] = {{NULL}};
+
+        r[0]->join.commit = session_modes[i].commit;
+        r[0]->join.memory = session_modes[i].memory;
+        all_ok(t, 1, enter);
+        all_ok(r, 1, enter);
+        for (uint64_t v = 1; v <= 50; v++) {
+            pass_on(t, 1, r, 1, v);
+            for (uint64_t row = 0; row < 3; row++) {
+                void **was = &at[v % sets][row], *is = NULL;
+
+                assert_ok(dyt_session_row_data(r[0]->session, row, &is));
+                assert_true(*was == NULL || *was == is);
+                *was = is;
+            }
+        }
+        assert_true(sets == 1 || at[0][0] != at[1][0]);
+        all_leave(t, 1, r, 1);
+    }
+}
+
+/* ---- growth -------------------------------------------------------------- */
+
+/* The sixteenth version needs what the third needed. */
+static void versions_leave_nothing_behind(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < DYT_TEST_COUNT(session_modes); i++) {
+        const char *folder = session_folder();
+        struct member *t[1] = {
+            with_tensors(folder, DYT_ROLE_TRAINER, 4, 1 << 16)};
+        struct member *r[1] = {
+            with_tensors(folder, DYT_ROLE_RECEIVER, 4, 1 << 16)};
+        size_t fds = 0, maps = 0, bytes = 0;
+        uint64_t scratch = 0;
+
+        r[0]->join.commit = session_modes[i].commit;
+        r[0]->join.memory = session_modes[i].memory;
+        all_ok(t, 1, enter);
+        all_ok(r, 1, enter);
+        for (uint64_t v = 1; v <= 16; v++) {
+            pass_on(t, 1, r, 1, v);
+            if (v == 4) {
+                fds = descriptors();
+                maps = mappings();
+                bytes = resident_bytes();
+                scratch = r[0]->report.scratch_bytes;
+            }
+        }
+        assert_int_equal(fds, descriptors());
+        assert_int_equal(scratch, r[0]->report.scratch_bytes);
+        if (!dyt_test_instrumented()) {
+            /* threads come and go, with stacks and heaps of their own */
+            assert_true(mappings() <= maps + 4);
+            assert_true(resident_bytes() < bytes + (1u << 20));
+        }
+        all_leave(t, 1, r, 1);
+    }
+}
+
+/* As many descriptors for sixty tensors as for one: memory is shared by its
+ * pieces, not by the tensor. */
+static void descriptors_do_not_grow_with_tensors(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < DYT_TEST_COUNT(session_modes); i++) {
+        size_t used[2];
+
+        for (int many = 0; many < 2; many++) {
+            const char *folder = session_folder();
+            uint32_t tensors = many ? MEMBER_ROWS : 1;
+            struct member *t[1] = {
+                with_tensors(folder, DYT_ROLE_TRAINER, tensors, 9)};
+            struct member *r[1] = {
+                with_tensors(folder, DYT_ROLE_RECEIVER, tensors, 9)};
+
+            r[0]->join.commit = session_modes[i].commit;
+            r[0]->join.memory = session_modes[i].memory;
+            all_ok(t, 1, enter);
+            all_ok(r, 1, enter);
+            pass_on(t, 1, r, 1, 1);
+            pass_on(t, 1, r, 1, 2);
+            used[many] = descriptors();
+            all_leave(t, 1, r, 1);
+        }
+        assert_int_equal(used[0], used[1]);
+    }
+}
+
+/* ---- memory that will not do --------------------------------------------- */
+
+static void all_named(const struct member *m, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = from; i < to; i++) {
+        if (strstr(m->text, m->name[i]) == NULL) {
+            fail_msg("row %s is not named: %s", m->name[i], m->text);
+        }
+    }
+}
+
+/* Each row by its name, all that one look can find, before anything has moved.
+ */
+static void memory_that_will_not_do_is_refused_by_name(void **state)
+{
+    const char *folder = session_folder();
+    struct member *t[1] = {with_tensors(folder, DYT_ROLE_TRAINER, 6, 1024)};
+    struct member *r[1], *wrong;
+    int pipes[2], shorter = memfd_create("short", MFD_CLOEXEC);
+    void *sealed =
+        mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *gone = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    (void)state;
+    assert_int_equal(0, pipe2(pipes, O_CLOEXEC));
+    assert_int_equal(0, ftruncate(shorter, 100));
+    assert_true(sealed != MAP_FAILED && gone != MAP_FAILED);
+    munmap(gone, 4096);
+    all_ok(t, 1, enter);
+    wrong = with_tensors(folder, DYT_ROLE_RECEIVER, 6, 1024);
+    wrong->row[0].data = sealed; /* read-only */
+    wrong->row[1].data = gone;
+    wrong->row[2].fd = pipes[0]; /* nothing that can be mapped */
+    wrong->row[3].fd = shorter;
+    assert_status(DYT_ERR_INVALID, enter(wrong));
+    all_named(wrong, 0, 4);
+    leave(wrong);
+    wrong = with_tensors(folder, DYT_ROLE_RECEIVER, 6, 1024);
+    wrong->row[1].data = NULL;
+    wrong->row[2].device = (struct dyt_device){
+        .struct_size = sizeof(struct dyt_device), .type = 77};
+    wrong->row[3].device =
+        (struct dyt_device){.struct_size = sizeof(struct dyt_device),
+                            .type = DYT_DEVICE_CUDA,
+                            .uuid = {1}};
+    assert_status(DYT_ERR_INVALID, enter(wrong));
+    all_named(wrong, 1, 3);
+    leave(wrong);
+    r[0] = with_tensors(folder, DYT_ROLE_RECEIVER, 6, 1024);
+    all_ok(r, 1, enter);
+    pass_on(t, 1, r, 1, 1);
+    all_leave(t, 1, r, 1);
+    close(pipes[0]);
+    close(pipes[1]);
+    close(shorter);
+    munmap(sealed, 4096);
+}
+
+static void a_device_that_this_build_has_not_is_refused(void **state)
+{
+    const char *folder = session_folder();
+    struct member *t[1] = {with_tensors(folder, DYT_ROLE_TRAINER, 2, 64)};
+    struct member *wrong;
+
+    (void)state;
+    all_ok(t, 1, enter);
+    wrong = with_tensors(folder, DYT_ROLE_RECEIVER, 2, 64);
+    wrong->row[1].device =
+        (struct dyt_device){.struct_size = sizeof(struct dyt_device),
+                            .type = DYT_DEVICE_CUDA,
+                            .uuid = {1}};
+    assert_status(DYT_ERR_UNSUPPORTED, enter(wrong));
+    assert_non_null(strstr(wrong->text, "layers.1.weight"));
+    assert_non_null(strstr(wrong->text, "no module here"));
+    leave(wrong);
+    leave(t[0]);
+}
+
+/* ---- asleep -------------------------------------------------------------- */
+
+/* A buffer that no version brings (it is computed once) is as it was when
+ * memory of ours comes back. */
+static void buffers_survive_the_sleep(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < DYT_TEST_COUNT(session_modes); i++) {
+        const char *folder = session_folder();
+        struct member *t[1] = {with_tensors(folder, DYT_ROLE_TRAINER, 1, 64)};
+        struct member *r[1] = {with_tensors(folder, DYT_ROLE_RECEIVER, 1, 64)};
+        float *buffer;
+
+        r[0]->join.commit = session_modes[i].commit;
+        r[0]->join.memory = session_modes[i].memory;
+        ROW(r[0], "rotary_emb.inv_freq", DYT_F32, 16); /* of no tensor */
+        r[0]->row[1].flags |= DYT_ROW_OPTIONAL;
+        all_ok(t, 1, enter);
+        all_ok(r, 1, enter);
+        for (uint64_t v = 1; v <= 3; v++) {
+            pass_on(t, 1, r, 1, v);
+            assert_ok(dyt_session_release(r[0]->session, DYT_TAG_WEIGHTS));
+            assert_ok(dyt_session_restore(r[0]->session, DYT_TAG_WEIGHTS));
+            buffer = r[0]->row[1].data;
+            for (int k = 0; k < 16; k++) {
+                assert_true(buffer[k] == UNTOUCHED);
+            }
+        }
+        pass_on(t, 1, r, 1, 4);
+        all_leave(t, 1, r, 1);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(rows_stay_where_they_are),
+    cmocka_unit_test(versions_leave_nothing_behind),
+    cmocka_unit_test(descriptors_do_not_grow_with_tensors),
+    cmocka_unit_test(memory_that_will_not_do_is_refused_by_name),
+    cmocka_unit_test(a_device_that_this_build_has_not_is_refused),
+    cmocka_unit_test(buffers_survive_the_sleep),
+};
+DYT_TEST_MAIN(tests)
