@@ -42,8 +42,8 @@ bench: build ## Every benchmark against its opponent in the same run
 model: bootstrap ## SmolLM2-135M-Instruct as a Hugging Face directory in the cache
 	scripts/model.sh
 
-vllm-check: model ## The plugin inside vLLM's CPU build, in its own virtual environment
-	@scripts/vllm_check.sh
+vllm-check: model ## The plugin inside vLLM's CPU build, in an environment of its own (FULL=1: all of it)
+	@scripts/vllm_check.sh $(if $(FULL),--full)
 
 asan: bootstrap ## Unit, contract and dist tests under address and undefined sanitizers
 	scripts/test.sh asan 'unit|contract|dist'

@@ -112,6 +112,16 @@ def updates_go_in_the_order_that_works():
     assert Routes.seen[1][0] == "/pause?mode=keep"
     assert Routes.seen[3][1]["update_info"]["version"] == 3
     assert Routes.seen[5][0].endswith("reset_running_requests=true")
+    CALLS.clear()
+    Routes.seen.clear()
+    servers.rejoin(0)  # one that was started again
+    assert posts() == ["/pause", "/init_weight_transfer_engine",
+                       "/start_weight_update", "/update_weights",
+                       "/finish_weight_update", "/reset_prefix_cache",
+                       "/resume"], posts()
+    assert Routes.seen[1][1]["init_info"] == {
+        "address": "unix:/a", "commit": "in_place", "replica": 0}
+    assert Routes.seen[3][1]["update_info"]["version"] == 3
     server.shutdown()
 
 

@@ -103,7 +103,7 @@ def everything(checks, models, folder, counts, options):
 
 
 def run(checks, models, folder, options):
-    counts = [20, 6, 6, 6] if options.full else [4, 2, 2, 2]
+    counts = [20, 4, 4, 4] if options.full else [4, 2, 2, 2]
     options.kill_in = list(served.WAYS) if options.full else ["staged",
                                                               "in place"]
     everything(checks, models, folder, counts, options)

@@ -74,14 +74,13 @@ def work_of(tp, kind, models, folder, ways, counts):
         want[name] = answers(llm)
     say(want=want)
     assert want["A"] != want["B"], "the two sets answer alike"
-    for number, (way, count) in enumerate(zip(ways, counts)):
-        # Versions of a job only rise, so each way is a job of its own.
-        place = pathlib.Path(folder) / f"{tp}-{kind.replace(' ', '-')}-{number}"
-        job = {"job": f"engine-{number}", "address": f"unix:{place}.sock",
-               "timeout": 600.0}
-        with Trainer(folder, models, KINDS[kind][0], **job) as trainer:
+    place = pathlib.Path(folder) / f"engine-{tp}-{kind.replace(' ', '-')}"
+    job = {"job": "engine", "address": f"unix:{place}.sock", "timeout": 600.0}
+    version = 0
+    with Trainer(folder, models, KINDS[kind][0], **job) as trainer:
+        for number, (way, count) in enumerate(zip(ways, counts)):
             llm.init_weight_transfer_engine({"init_info": {**job, **way}})
-            for version in range(1, count + 1):
+            for version in range(version + 1, version + count + 1):
                 name = "BA"[version % 2 == 0]
                 took = update(llm, trainer, version, name)
                 say(way=number, version=version, set=name, seconds=took,

@@ -3,6 +3,7 @@ afterwards.  The counts of these faults are run on a small engine in C; here
 each is tried once."""
 
 import concurrent.futures
+import os
 import signal
 import time
 
@@ -64,27 +65,39 @@ def broken(client, version, after, break_it):
     return True
 
 
+def outcome(site, client, old, name, worked, notes):
+    """After a trainer's death: all of the new version, or what the mode says."""
+    if worked:
+        notes.append("an update was through when it died")
+        site.same(name)
+    elif client.commit != "in_place":
+        notes.append("the old version is whole and answers")
+        site.same(old)
+    else:
+        for server in site.servers:
+            assert request(server.url + "/is_paused")["is_paused"]
+        notes.append("nothing is answered")
+
+
 def trainer_killed(checks, site, trainer, way):
     """Killed in the middle: the old version is whole, or in place nothing is
     answered until the next one came.  Returns the trainer that comes after."""
     with checks.one(f"{site.name}, {way}: trainer killed in an update"
                     ) as notes:
-        client = site.client(**WAYS[way])
-        old, took = site.update(trainer, client)
-        version, name = site.next()
-        trainer.offer(version, name)
-        worked = broken(client, version, took / 2, trainer.kill)
-        if worked:
-            notes.append("the update was through")
-            site.same(name)
-        elif client.commit != "in_place":
-            notes.append("the old version is whole and answers")
-            site.same(old)
-        else:
-            for server in site.servers:
-                assert request(server.url + "/is_paused")["is_paused"]
-            notes.append("nothing is answered")
-        trainer = trainer_of(site)
+        for held in (False, True):
+            client = site.client(**WAYS[way])
+            for _ in range(2):  # the first one plans
+                old, took = site.update(trainer, client)
+            version, name = site.next()
+            trainer.offer(version, name)
+            if held:  # its manager's rank stands still: it cannot get through
+                os.kill(trainer.ranks[0].pid, signal.SIGSTOP)
+            worked = broken(client, version, took * 0.3, trainer.kill)
+            outcome(site, client, old, name, worked, notes)
+            trainer = trainer_of(site)
+            if not worked:
+                break
+        assert not worked, "an update went through without a trainer"
         client = site.client(**WAYS[way])
         name, _ = site.update(trainer, client)
         site.same(name)
@@ -98,10 +111,11 @@ def server_killed(checks, site, trainer):
     with checks.one(f"{site.name}: server killed in an update, and started "
                     "again") as notes:
         client = site.client()
-        _, took = site.update(trainer, client)
+        for _ in range(2):  # the first one plans
+            _, took = site.update(trainer, client)
         version, name = site.next()
         trainer.offer(version, name)
-        worked = broken(client, version, took / 2,
+        worked = broken(client, version, took * 0.3,
                         lambda: site.servers[1].stop(signal.SIGKILL))
         notes.append("it was through" if worked else "it was in the middle")
         trainer.done()

@@ -17,7 +17,8 @@ def settings(site, model, program_engine, steps):
     url = site.servers[0].url
     return {
         "name": "grpo", "model": str(model), "runs": str(site.folder / "runs"),
-        "steps": steps, "eval.data": "", "eval.every": 0,
+        "steps": steps, "eval.every": 0, "eval.before_training": "false",
+        "eval.limit": 4, "metrics.completions_every": 1,
         "algorithm.prompts_per_step": 2, "algorithm.samples_per_prompt": 4,
         "algorithm.max_logprob_gap": 0.01, "switch.deadline": 600,
         "phase.rollout.engine": "plugin",
@@ -56,6 +57,12 @@ def grpo(checks, site, options):
         gap = summary["logprob_gap_max"]
         assert 0 < gap < 0.01, summary
         notes.append(f"logprob_gap_max {gap:.2g}")
-        versions = [span for path in run.glob("completions.jsonl")
-                    for span in path.read_text().splitlines()]
-        notes.append(f"{len(versions)} completions written")
+        samples = [json.loads(line) for line in
+                   (run / "completions.jsonl").read_text().splitlines()]
+        spans = [(sample, span) for sample in samples
+                 for span in sample["versions"] if not sample["eval"]]
+        for sample, span in spans:  # all of a sample is of one version
+            assert span["count"] == len(sample["ids"]), sample
+        assert {span["version"] for _, span in spans} == set(
+            range(steps)), spans
+        notes.append(f"versions on all tokens of {len(spans)} samples")

@@ -120,7 +120,7 @@ def updates(checks, site, trainer, way, count):
 def in_flight(checks, site, trainer, client):
     """Requests that run while weights change: waited for, aborted, or gone on
     with, and every token says what version made it."""
-    server, tokens = site.servers[0], 160
+    server, tokens = site.servers[0], 240
     ids = server.post("/tokenize", model="m", prompt=PROMPTS[0])["tokens"]
     for setting, kv in (("wait", "recompute"), ("abort", "recompute"),
                         ("continue", "recompute"), ("continue", "keep")):
@@ -129,12 +129,15 @@ def in_flight(checks, site, trainer, client):
                         ) as notes:
             client.in_flight, client.kv = setting, kv
             old = str(site.version)
+            version, name = site.next()
+            trainer.offer(version, name)
             with concurrent.futures.ThreadPoolExecutor(1) as pool:
                 call = pool.submit(server.generate, ids, tokens)
                 while not server.running() and not call.done():
-                    time.sleep(0.02)
-                site.update(trainer, client)
+                    time.sleep(0.01)
+                client.update(version)
                 choice = call.result()
+            trainer.done()
             spans = [(span["version"], span["end"] - span["start"])
                      for span in choice["weight_versions"] or []]
             made = len(choice["token_ids"] or [])
@@ -143,11 +146,11 @@ def in_flight(checks, site, trainer, client):
                 assert choice["finish_reason"] == "abort" and made < tokens
             else:
                 assert choice["finish_reason"] == "length" and made == tokens
-            both = [old, str(site.version)] if setting == "continue" else [old]
-            assert [version for version, _ in spans] in (both, both[1:]), spans
-            notes.append(", ".join(f"{count} tokens of version {version}"
-                                   for version, count in spans) or "no token")
-            site.same("BA"[site.version % 2 == 0], [server])
+            both = [old, str(version)] if setting == "continue" else [old]
+            assert [which for which, _ in spans] in (both, both[1:]), spans
+            notes.append(", ".join(f"{count} tokens of version {which}"
+                                   for which, count in spans) or "no token")
+            site.same(name, [server])
     client.in_flight, client.kv = "wait", "recompute"
 
 

@@ -18,6 +18,7 @@ import urllib.request
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 # What a server computes in: (dtype, does it pack linear layers?).
@@ -89,7 +90,8 @@ def environment(tp, packed=True, **more):
     found = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1",
              "VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1",
              "DYNATRAIN_VLLM": json.dumps({"pack": packed}),
-             "OMP_NUM_THREADS": "1" if tp > 1 else "2", **more}
+             "OMP_NUM_THREADS": "1" if tp > 1 else "2",
+             "OMP_WAIT_POLICY": "passive", **more}
     if tp > 1:  # more workers than this machine has parts
         found["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
     return found
@@ -126,33 +128,48 @@ class Server:
     """`vllm serve` on a port of this machine."""
 
     def __init__(self, model, tp, kind, log):
-        dtype, packed = KINDS[kind]
-        self.port, self.log = free_port(), log
+        self.model, self.tp, self.kind, self.log = model, tp, kind, log
+        self.start()
+
+    def start(self):
+        dtype, packed = KINDS[self.kind]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve",
-                   str(model), "--port", str(self.port), "--host", "127.0.0.1",
-                   "--served-model-name", "m", "--enforce-eager",
+                   str(self.model), "--host", "127.0.0.1",
+                   "--port", str(self.port), "--served-model-name", "m",
                    "--max-model-len", "512", "--dtype", dtype,
-                   "--tensor-parallel-size", str(tp),
-                   "--enable-prefix-caching", "--disable-uvicorn-access-log",
+                   "--tensor-parallel-size", str(self.tp),
+                   "--enforce-eager", "--enable-prefix-caching",
+                   "--disable-uvicorn-access-log",
                    "--enable-scale-out",  # tokens that say their version
                    "--weight-transfer-config", '{"backend": "dynatrain"}']
         # A folder of its own: nothing here may be named like the package.
-        with open(log, "w", encoding="utf-8") as out:
+        with open(self.log, "w", encoding="utf-8") as out:
             self.process = in_group(
                 command, stdout=out, stderr=subprocess.STDOUT,
-                env=environment(tp, packed), cwd=str(log.parent))
+                env=environment(self.tp, packed), cwd=str(self.log.parent))
+
+    def answers_health(self):
+        with contextlib.suppress(OSError):
+            with urllib.request.urlopen(self.url + "/health", timeout=5):
+                return True
+        return False
 
     def wait(self, seconds=900):
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
+        until, tries = time.monotonic() + seconds, 3
+        while not self.answers_health():
             if self.process.poll() is not None:
-                raise RuntimeError("the server ended:\n" + self.tail())
-            with contextlib.suppress(OSError):
-                with urllib.request.urlopen(self.url + "/health", timeout=5):
-                    return self
+                tries -= 1
+                self.stop()
+                if tries == 0 or "ddress already in use" not in self.tail():
+                    raise RuntimeError("the server ended:\n" + self.tail())
+                self.start()  # somebody else took the port meanwhile
+            if time.monotonic() > until:
+                raise RuntimeError("the server does not answer:\n"
+                                   + self.tail())
             time.sleep(0.2)
-        raise RuntimeError("the server does not answer:\n" + self.tail())
+        return self
 
     def tail(self):
         return self.log.read_text(encoding="utf-8", errors="replace")[-3000:]
@@ -208,29 +225,30 @@ class Server:
         self.stop()
 
 
-def load_shards(module, whole):
-    """Write this rank's shards of whole tensors, without gathering any."""
+def load_shards(module, path):
+    """Write this rank's shards, of which only these bytes are read."""
     import dynatrain.torch as dt
-    with torch.no_grad():
+    with torch.no_grad(), safe_open(
+            str(path / "model.safetensors"), framework="pt") as whole:
         for name, parameter in module.named_parameters():
             local, _, box = dt.shard_of(name, parameter)
             if box is not None:
                 cut = tuple(slice(a, b) for a, b in zip(*box))
-                local.copy_(whole[name][cut])
+                local.copy_(whole.get_slice(name)[cut])
 
 
 def trainer_rank(rank, size, store, models, dtype, options, commands, replies):
     """A rank of a trainer: FSDP2 over gloo, weights loaded at each update."""
     from torch.distributed.fsdp import fully_shard
     from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
 
     import dynatrain.torch as dt
     die_with_parent()
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=size,
                             store=dist.FileStore(store, size))
-    sets = {name: load_file(str(path / "model.safetensors"))
-            for name, path in models.items()}
+    logging.disable_progress_bar()
     module = AutoModelForCausalLM.from_pretrained(
         str(models["A"]), dtype=getattr(torch, dtype))
     for layer in module.model.layers:
@@ -245,7 +263,7 @@ def trainer_rank(rank, size, store, models, dtype, options, commands, replies):
                     break
                 version, name = command
                 with trainer.writing():
-                    load_shards(module, sets[name])
+                    load_shards(module, models[name])
                 with trainer.offered(version, timeout=600):
                     replies.put((rank, "offered"))
                 replies.put((rank, "done"))
