@@ -504,7 +504,8 @@ static void calls_are_of_a_role(void **state)
     assert_status(DYT_ERR_STATE, receive(&fresh, 0));
     assert_error_has("after it has published");
     leave(&fresh);
-    assert_status(DYT_ERR_ABI, dyt_session_receive(r.session, 0, -1, &report));
+    assert_status(DYT_ERR_INVALID,
+                  dyt_session_receive(r.session, 0, -1, &report));
     assert_status(DYT_ERR_INVALID, dyt_session_offer(t.session, &old, &ticket));
     assert_status(DYT_ERR_INVALID, dyt_session_receive(NULL, 0, -1, NULL));
     assert_status(DYT_ERR_INVALID, dyt_session_offer(NULL, NULL, NULL));
