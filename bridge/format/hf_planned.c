@@ -79,7 +79,10 @@ static int put_moe(json_t *to, const struct dyti_arch *a)
 
     switch (a->family) {
     case DYTI_QWEN3_MOE:
-        return put_numbers(to, qwen, sizeof(qwen) / sizeof(qwen[0]));
+        return put_numbers(to, qwen, sizeof(qwen) / sizeof(qwen[0])) |
+               (a->attn_gate
+                    ? json_object_set_new(to, "attn_output_gate", json_true())
+                    : 0);
     case DYTI_MIXTRAL:
         return put_numbers(to, mixtral, 1);
     default:

@@ -22,12 +22,10 @@
         DYTI_ROPE_DEFAULT, theta, 1, 0, 0, 0                                   \
     }
 
-/* No experts, plain attention. */
-#define DENSE                                                                  \
-    {0},                                                                       \
-    {                                                                          \
-        0                                                                      \
-    }
+/* No experts, plain attention without a gate. */
+/* clang-format off */
+#define DENSE {0}, {0}, false
+/* clang-format on */
 
 static const struct dyti_model_preset presets[] = {
     {"tiny",

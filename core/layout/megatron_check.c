@@ -8,7 +8,10 @@ static bool tp_works(const void *arg, uint32_t tp)
 
     return a->q_heads % tp == 0 &&
            (latent || a->kv_heads % tp == 0 || tp % a->kv_heads == 0) &&
-           (latent || (a->q_heads + 2 * a->kv_heads) * a->head_dim % tp == 0) &&
+           (latent ||
+            (a->q_heads * dyti_arch_q_dim(a) + 2 * a->kv_heads * a->head_dim) %
+                    tp ==
+                0) &&
            (a->ffn % tp == 0 || a->moe.count > 0) &&
            (a->moe.shared_ffn % tp == 0);
 }

@@ -1,7 +1,8 @@
 /* Which tensors Megatron-LM registers on a rank, and what lies in them.
  *
- *   linear_qkv  per query group: its query heads, one K head, one V head; TP
- *               cuts the raw rows, so that a rank may own only queries
+ *   linear_qkv  per query group: its query heads, their gates where there are
+ *               some, one K head, one V head; TP cuts the raw rows, so that a
+ *               rank may own only queries
  *   linear_fc1  [gate of this rank; up of this rank]; of routed experts with
  *               glu_interleave, rows of both in turns
  *   norms       inside the linear that follows them
@@ -126,8 +127,48 @@ static void put_run(struct walk *w, const struct run *run, int64_t lo,
     dyti_locals_put(w->list, &put); /* nothing where they do not meet */
 }
 
-/* The fused QKV matrix or bias; its three sources are three tensors, or three
- * segments of one. */
+/* Rows [lo, hi) of a fused matrix or bias, whose sources are three tensors, or
+ * three segments of one. */
+struct fused {
+    uint32_t tensor[3], axis;
+    int64_t first[3]; /* of the sources, on that axis */
+    int64_t lo, hi;
+};
+
+/* Rows [row, row + count) of source s come at `at`; the row behind them. */
+static int64_t put_rows(struct walk *w, const struct fused *f, int s,
+                        int64_t at, int64_t row, int64_t count)
+{
+    const struct run run = {.tensor = f->tensor[s],
+                            .axis = f->axis,
+                            .at = at,
+                            .count = count,
+                            .from = f->first[s] + row};
+
+    put_run(w, &run, f->lo, f->hi);
+    return at + count;
+}
+
+/* A query group's heads, and behind them their gates: in the source each head
+ * has its own right behind it. */
+static int64_t put_queries(struct walk *w, const struct fused *f, int64_t at,
+                           int64_t group, int64_t heads)
+{
+    const struct dyti_arch *a = &w->list->layout->model->arch;
+    int64_t d = a->head_dim, unit = dyti_arch_q_dim(a);
+
+    if (unit == d) {
+        return put_rows(w, f, 0, at, group * heads * d, heads * d);
+    }
+    for (int64_t from = 0; from < unit; from += d) {
+        for (int64_t i = 0; i < heads; i++) {
+            at = put_rows(w, f, 0, at, (group * heads + i) * unit + from, d);
+        }
+    }
+    return at;
+}
+
+/* The fused QKV matrix or bias. */
 static void fused_qkv(struct walk *w, const enum dyti_slot source[3],
                       const char *name)
 {
@@ -136,30 +177,27 @@ static void fused_qkv(struct walk *w, const enum dyti_slot source[3],
     const struct dyti_tensor *q = tensor(w, source[0]);
     bool one = source[0] == source[1];
     int64_t d = a->head_dim, heads = a->q_heads / a->kv_heads;
-    int64_t rows = (heads + 2) * d * a->kv_heads / part->tp_size;
-    int64_t lo = part->tp_rank * rows, hi = lo + rows;
+    int64_t group = heads * dyti_arch_q_dim(a) + 2 * d;
+    int64_t rows = group * a->kv_heads / part->tp_size;
     int64_t shape[2] = {rows, a->hidden};
+    struct fused f = {.axis = one && q != NULL && q->ndim == 2 ? 1 : 0,
+                      .lo = part->tp_rank * rows,
+                      .hi = (part->tp_rank + 1) * rows};
 
     if (q == NULL) {
         return;
     }
-    dyti_locals_begin(w->list, w->at.slot[source[0]], q->ndim, shape, "%s%s",
-                      w->prefix, name);
+    for (int s = 0; s < 3; s++) {
+        f.tensor[s] = w->at.slot[source[s]];
+        f.first[s] = one ? q->segment[s].lo : 0;
+    }
+    dyti_locals_begin(w->list, f.tensor[0], q->ndim, shape, "%s%s", w->prefix,
+                      name);
     for (int64_t g = 0; g < a->kv_heads; g++) {
-        const int64_t count[3] = {heads * d, d, d};
-        int64_t at = g * (heads + 2) * d;
+        int64_t at = put_queries(w, &f, g * group, g, heads);
 
-        for (int s = 0; s < 3; s++) {
-            struct run run = {.tensor = w->at.slot[source[s]],
-                              .axis = one && q->ndim == 2 ? 1 : 0,
-                              .at = at,
-                              .count = count[s],
-                              .from =
-                                  g * count[s] + (one ? q->segment[s].lo : 0)};
-
-            put_run(w, &run, lo, hi);
-            at += count[s];
-        }
+        at = put_rows(w, &f, 1, at, g * d, d);
+        (void)put_rows(w, &f, 2, at, g * d, d);
     }
 }
 

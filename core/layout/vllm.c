@@ -134,7 +134,7 @@ static void fused_qkv(struct walk *w, const enum dyti_slot source[3],
     int64_t heads = a->q_heads / tp;
     int64_t kv = a->kv_heads >= tp ? a->kv_heads / tp : 1;
     int64_t copies = a->kv_heads >= tp ? 1 : tp / a->kv_heads;
-    int64_t shape[2] = {(heads + 2 * kv) * d, a->hidden};
+    int64_t shape[2] = {heads * dyti_arch_q_dim(a) + 2 * kv * d, a->hidden};
     struct dyti_put put = {.axis = 0};
     bool one = source[0] == source[1];
 
@@ -146,7 +146,7 @@ static void fused_qkv(struct walk *w, const enum dyti_slot source[3],
     put.axis = one && q->ndim == 2 ? 1 : 0;
     put.transposed = put.axis == 1;
     for (int s = 0; s < 3; s++) {
-        int64_t count = (s == 0 ? heads : kv) * d;
+        int64_t count = s == 0 ? heads * dyti_arch_q_dim(a) : kv * d;
 
         put.tensor = w->at.slot[source[s]];
         put.lo = (s == 0 ? part->tp_rank : part->tp_rank / copies) * count +

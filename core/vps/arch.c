@@ -17,6 +17,11 @@ const char *dyti_family_name(enum dyti_family family)
 
 enum dyt_status dyti_arch_check_runs(const struct dyti_arch *arch)
 {
+    if (arch->attn_gate) {
+        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                         "a gate of the attention's output (attn_output_gate) "
+                         "can be laid out, planned and converted, but not run");
+    }
     if (arch->family <= DYTI_QWEN3) {
         return DYT_OK;
     }

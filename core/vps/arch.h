@@ -76,6 +76,8 @@ struct dyti_arch {
     enum dyti_dtype dtype; /* of the file */
     struct dyti_moe moe;
     struct dyti_mla mla;
+    bool attn_gate; /* q_proj has a gate of the attention's output too: of
+                       each head d rows of q, then d of its gate */
 };
 
 static inline bool dyti_arch_is_moe_layer(const struct dyti_arch *arch,
@@ -83,6 +85,12 @@ static inline bool dyti_arch_is_moe_layer(const struct dyti_arch *arch,
 {
     return arch->moe.count > 0 && layer >= arch->moe.first_layer &&
            (layer - arch->moe.first_layer) % arch->moe.layer_step == 0;
+}
+
+/* Rows of q_proj that are one head's, where attention is plain. */
+static inline int64_t dyti_arch_q_dim(const struct dyti_arch *arch)
+{
+    return arch->head_dim * (arch->attn_gate ? 2 : 1);
 }
 
 const char *dyti_family_name(enum dyti_family family); /* "llama", … */

@@ -80,6 +80,7 @@ static const struct {
     double neutral;
 } refused_number[] = {
     {"attention_bias", 0},
+    {"attn_output_gate", 0},
     {"mlp_bias", 0},
     {"attention_dropout", 0},
     {"embd_pdrop", 0},

@@ -159,6 +159,9 @@ static enum dyt_status read_qwen3_moe(const struct dyti_config_at *at,
         a->moe.first_layer = step - 1;
         st = default_head_dim(at, a);
     }
+    if (st == DYT_OK) {
+        st = dyti_config_bool_or(at, "attn_output_gate", false, &a->attn_gate);
+    }
     return st;
 }
 

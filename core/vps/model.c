@@ -91,7 +91,9 @@ static int64_t unit_of(const struct dyti_arch *arch, enum dyti_slot slot,
         return 1;
     }
     if (mla->kv_lora == 0) {
-        return arch->head_dim;
+        return slot == DYTI_SLOT_Q || slot == DYTI_SLOT_Q_BIAS
+                   ? dyti_arch_q_dim(arch)
+                   : arch->head_dim;
     }
     return slot == DYTI_SLOT_O      ? mla->v_dim
            : slot == DYTI_SLOT_KV_B ? mla->nope_dim + mla->v_dim
@@ -305,7 +307,8 @@ static uint64_t fingerprint_arch(const struct dyti_arch *a)
         memcpy(&bits, &real[i], sizeof(bits));
         state = dyti_fingerprint_u64(state, bits);
     }
-    return state;
+    /* came later: who has none keeps the number */
+    return a->attn_gate ? dyti_fingerprint_text(state, "attn_gate") : state;
 }
 
 static uint64_t fingerprint_catalogue(const struct dyti_model *model,

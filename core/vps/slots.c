@@ -186,7 +186,7 @@ int64_t dyti_arch_dim(const struct dyti_arch *arch, enum dyti_dim dim)
         [DYTI_DIM_HIDDEN] = arch->hidden,
         [DYTI_DIM_HEAD] = arch->head_dim,
         [DYTI_DIM_Q] = arch->q_heads * (latent ? mla->nope_dim + mla->rope_dim
-                                               : arch->head_dim),
+                                               : dyti_arch_q_dim(arch)),
         [DYTI_DIM_KV] = arch->kv_heads * arch->head_dim,
         [DYTI_DIM_O] = arch->q_heads * (latent ? mla->v_dim : arch->head_dim),
         [DYTI_DIM_QKV] = (arch->q_heads + 2 * arch->kv_heads) * arch->head_dim,

@@ -23,6 +23,7 @@
 #define DYT_ARCH_LLAMA2_70B DYT_ARCH(DYTI_LLAMA, 32000, 8192, 80, 64, 8, 128, 28672, .tied = false)
 #define DYT_ARCH_TINY_MOE DYT_ARCH(DYTI_QWEN3_MOE, 50, 16, 3, 8, 2, 2, 24, .tied = false, .qk_norm = true, .moe = {5, 2, 12, 0, 0, 1, false})
 #define DYT_ARCH_TINY_MIXTRAL DYT_ARCH(DYTI_MIXTRAL, 50, 16, 3, 8, 2, 2, 24, .tied = false, .moe = {4, 2, 24, 0, 0, 1, false})
+#define DYT_ARCH_TINY_GATED DYT_ARCH(DYTI_QWEN3_MOE, 50, 16, 3, 8, 2, 2, 24, .tied = false, .qk_norm = true, .attn_gate = true, .moe = {5, 2, 12, 0, 0, 1, false})
 #define DYT_ARCH_TINY_MLA DYT_ARCH(DYTI_DEEPSEEK_V3, 50, 16, 4, 8, 8, 6, 24, .tied = false, .moe = {5, 2, 12, 24, 1, 1, true}, .mla = {10, 8, 2, 4, 5})
 #define DYT_ARCH_TINY_MLA_DIRECT DYT_ARCH(DYTI_DEEPSEEK_V2, 50, 16, 3, 8, 8, 6, 24, .tied = false, .moe = {4, 2, 12, 12, 0, 2, false}, .mla = {0, 8, 2, 4, 5})
 #define DYT_ARCH_TINY_GPT2 DYT_ARCH(DYTI_GPT2, 50, 16, 3, 4, 4, 4, 64, .tied = true)

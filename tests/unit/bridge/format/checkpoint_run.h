@@ -27,7 +27,7 @@ static const struct dyti_arch small = {
     3,          1,     8,     20,
     64,         1e-6,  0.02,  {DYTI_ROPE_DEFAULT, 10000, 1, 0, 0, 0},
     true,       false, false, DYTI_F32,
-    {0},        {0}};
+    {0},        {0},   false};
 
 static struct dyti_layout *layout_of(const struct dyti_model *model,
                                      uint32_t tp, uint32_t pp, uint32_t dp,

@@ -14,7 +14,7 @@ static const struct dyti_arch arch = {
     8,          8,     64,    2048,
     64,         1e-6,  0.02,  {DYTI_ROPE_DEFAULT, 10000, 1, 0, 0, 0},
     true,       false, false, DYTI_F32,
-    {0},        {0}};
+    {0},        {0},   false};
 
 static uint64_t status_bytes(const char *key)
 {

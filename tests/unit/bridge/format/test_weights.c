@@ -13,7 +13,7 @@ static const struct dyti_arch arch = {
     9,          3,    8,     100,
     64,         1e-6, 0.02,  {DYTI_ROPE_DEFAULT, 10000, 1, 0, 0, 0},
     false,      true, false, DYTI_F32,
-    {0},        {0}};
+    {0},        {0},  false};
 
 /* Exact in bf16, so that both dtypes hold it. */
 static float value_of(uint32_t tensor, uint64_t index)

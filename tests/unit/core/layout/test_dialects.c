@@ -25,6 +25,7 @@ static struct dyti_arch random_arch(struct dice *d)
         DYT_ARCH_TINY_9_3,   DYT_ARCH_TINY_8_2,  DYT_ARCH_TINY_QWEN2,
         DYT_ARCH_TINY_QWEN3, DYT_ARCH_TINY_MOE,  DYT_ARCH_TINY_MIXTRAL,
         DYT_ARCH_TINY_MLA,   DYT_ARCH_TINY_GPT2, DYT_ARCH_TINY_MLA_DIRECT,
+        DYT_ARCH_TINY_GATED,
     };
 
     return arch[roll(d, DYT_TEST_COUNT(arch))];

@@ -72,6 +72,60 @@ static void whole_groups_interleave(void **state)
     dyti_model_destroy(m);
 }
 
+/* Rule: with a gate of the attention's output a group's rows are its query
+ * heads, their gates, K, V; the files have q and gate of each head together.
+ * H=4, g=2, d=2: 12 rows a group; TP 4 cuts the raw rows into 6. */
+static void gates_of_attention_follow_their_queries(void **state)
+{
+    struct dyti_arch arch =
+        DYT_ARCH(DYTI_QWEN3_MOE, 50, 16, 1, 4, 2, 2, 24, .tied = false,
+                 .qk_norm = true, .attn_gate = true, .moe = {4, 2, 8, 0, 0, 1});
+    static const struct {
+        const char *tensor;
+        int64_t row;
+    } want[2][12] = {{{Q, 0},
+                      {Q, 1},
+                      {Q, 4},
+                      {Q, 5},
+                      {Q, 2},
+                      {Q, 3},
+                      {Q, 6},
+                      {Q, 7},
+                      {K, 0},
+                      {K, 1},
+                      {V, 0},
+                      {V, 1}},
+                     {{Q, 8},
+                      {Q, 9},
+                      {Q, 12},
+                      {Q, 13},
+                      {Q, 10},
+                      {Q, 11},
+                      {Q, 14},
+                      {Q, 15},
+                      {K, 2},
+                      {K, 3},
+                      {V, 2},
+                      {V, 3}}};
+    struct dyti_model *m = dyt_model(arch);
+
+    (void)state;
+    for (uint32_t tp = 1; tp <= 4; tp *= 2) {
+        struct dyti_layout *l =
+            train(m, (struct dyti_layout_desc){.tp = tp, .etp = 1});
+        int64_t each = 24 / tp;
+
+        for (int64_t row = 0; row < 24; row++) {
+            dyt_assert_rows(l, (uint32_t)(row / each), QKV, row % each, 1,
+                            want[row / 12][row % 12].tensor,
+                            want[row / 12][row % 12].row);
+        }
+        dyti_layout_destroy(l);
+    }
+    assert_status(DYT_ERR_UNSUPPORTED, dyti_arch_check_runs(&arch));
+    dyti_model_destroy(m);
+}
+
 /* Rule: each rank stores [gate_r; up_r]; norms live in the linear behind them.
  */
 static void fc1_is_gate_over_up(void **state)
@@ -468,6 +522,7 @@ static void what_megatron_has_not_is_refused(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(raw_rows_are_cut),
     cmocka_unit_test(whole_groups_interleave),
+    cmocka_unit_test(gates_of_attention_follow_their_queries),
     cmocka_unit_test(fc1_is_gate_over_up),
     cmocka_unit_test(the_vocabulary_depends_on_tp),
     cmocka_unit_test(layers_have_local_numbers),

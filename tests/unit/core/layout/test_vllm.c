@@ -431,7 +431,33 @@ static void what_vllm_has_not_is_refused(void **state)
     dyti_model_destroy(moe);
 }
 
+/* q and its gate stay together, head by head, in front of K and V. */
+static void gates_of_attention_stay_with_their_head(void **state)
+{
+    struct dyti_arch arch =
+        DYT_ARCH(DYTI_QWEN3_MOE, 50, 16, 1, 4, 2, 2, 24, .tied = false,
+                 .qk_norm = true, .attn_gate = true, .moe = {4, 2, 8, 0, 0, 1});
+    struct dyti_model *m = dyt_model(arch);
+    struct dyti_layout *l = dyt_layout(
+        m, (struct dyti_layout_desc){.dialect = DYTI_DIALECT_VLLM, .tp = 2});
+    static const char qkv[] = "model.layers.0.self_attn.qkv_proj.weight";
+
+    (void)state;
+    for (uint32_t r = 0; r < 2; r++) {
+        assert_int_equal(dyt_buffer(l, r, DYTI_PARAM, qkv)->shape[0], 12);
+        dyt_assert_rows(l, r, qkv, 0, 8,
+                        "model.layers.0.self_attn.q_proj.weight", r * 8);
+        dyt_assert_rows(l, r, qkv, 8, 2,
+                        "model.layers.0.self_attn.k_proj.weight", r * 2);
+        dyt_assert_rows(l, r, qkv, 10, 2,
+                        "model.layers.0.self_attn.v_proj.weight", r * 2);
+    }
+    dyti_layout_destroy(l);
+    dyti_model_destroy(m);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(gates_of_attention_stay_with_their_head),
     cmocka_unit_test(kv_heads_are_replicated),
     cmocka_unit_test(kv_heads_are_cut_or_copied),
     cmocka_unit_test(gate_lies_over_up_and_down_is_cut_across),

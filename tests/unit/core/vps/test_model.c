@@ -265,6 +265,11 @@ static void fingerprint_tells_architectures_apart(void **state)
     arch.rope.theta = 10001.0;
     c = build(&arch);
     assert_true(a->fingerprint != c->fingerprint);
+    dyti_model_destroy(c);
+    arch.rope.theta = 10000.0;
+    arch.attn_gate = true;
+    c = build(&arch);
+    assert_true(a->fingerprint != c->fingerprint);
     dyti_model_destroy(a);
     dyti_model_destroy(b);
     dyti_model_destroy(c);
