@@ -77,9 +77,9 @@ static void whole_groups_interleave(void **state)
  * H=4, g=2, d=2: 12 rows a group; TP 4 cuts the raw rows into 6. */
 static void gates_of_attention_follow_their_queries(void **state)
 {
-    struct dyti_arch arch =
-        DYT_ARCH(DYTI_QWEN3_MOE, 50, 16, 1, 4, 2, 2, 24, .tied = false,
-                 .qk_norm = true, .attn_gate = true, .moe = {4, 2, 8, 0, 0, 1});
+    struct dyti_arch arch = DYT_ARCH(
+        DYTI_QWEN3_MOE, 50, 16, 1, 4, 2, 2, 24, .tied = false, .qk_norm = true,
+        .attn_gate = true, .moe = {4, 2, 8, 0, 0, 1, false});
     static const struct {
         const char *tensor;
         int64_t row;

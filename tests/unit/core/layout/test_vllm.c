@@ -434,9 +434,9 @@ static void what_vllm_has_not_is_refused(void **state)
 /* q and its gate stay together, head by head, in front of K and V. */
 static void gates_of_attention_stay_with_their_head(void **state)
 {
-    struct dyti_arch arch =
-        DYT_ARCH(DYTI_QWEN3_MOE, 50, 16, 1, 4, 2, 2, 24, .tied = false,
-                 .qk_norm = true, .attn_gate = true, .moe = {4, 2, 8, 0, 0, 1});
+    struct dyti_arch arch = DYT_ARCH(
+        DYTI_QWEN3_MOE, 50, 16, 1, 4, 2, 2, 24, .tied = false, .qk_norm = true,
+        .attn_gate = true, .moe = {4, 2, 8, 0, 0, 1, false});
     struct dyti_model *m = dyt_model(arch);
     struct dyti_layout *l = dyt_layout(
         m, (struct dyti_layout_desc){.dialect = DYTI_DIALECT_VLLM, .tp = 2});
