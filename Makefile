@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap build run test test-full bench model vllm-check asan tsan format clean
+.PHONY: help bootstrap build run test test-full bench model vllm-check gpu-check asan tsan format clean
 
 JOBS ?= $(shell nproc)
 # Equal files in two clones are compiled once.
@@ -44,6 +44,9 @@ model: bootstrap ## SmolLM2-135M-Instruct as a Hugging Face directory in the cac
 
 vllm-check: model ## The plugin inside vLLM's CPU build, in an environment of its own (FULL=1: all of it)
 	@scripts/vllm_check.sh $(if $(FULL),--full)
+
+gpu-check: ## What needs a GPU; skipped where there is none
+	@scripts/gpu_check.sh
 
 asan: bootstrap ## Unit, contract and dist tests under address and undefined sanitizers
 	scripts/test.sh asan 'unit|contract|dist'
