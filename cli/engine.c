@@ -33,6 +33,7 @@ struct dyti_engine {
     enum dyt_status result;
     char text[ERROR_BYTES];
     struct dyti_engine_generate order;
+    bool *seen; /* [prompts * samples of each] that have come; the thread's */
     uint64_t version;
     int64_t timeout_ns;
     struct dyt_switch_report report;
@@ -91,6 +92,27 @@ static enum dyt_status check_spans(const struct dyti_engine *e,
     return DYT_OK;
 }
 
+/* Of a prompt that was asked for, and for the first time. */
+static enum dyt_status check_place(const struct dyti_engine *e,
+                                   const struct dyt_engine_sample *from,
+                                   bool **out_seen)
+{
+    const struct dyti_engine_generate *o = &e->order;
+    uint32_t at = 0;
+
+    while (at < o->prompt_count && o->prompt[at].id != from->id) {
+        at++;
+    }
+    if (at == o->prompt_count || from->index >= o->samples_per_prompt) {
+        return DYTI_FAIL(DYT_ERR_FORMAT,
+                         "sample %u of prompt %llu was not asked for",
+                         from->index, (unsigned long long)from->id);
+    }
+    *out_seen = &e->seen[(size_t)at * o->samples_per_prompt + from->index];
+    return !**out_seen ? DYT_OK
+                       : DYTI_FAIL(DYT_ERR_FORMAT, "it has come before");
+}
+
 static enum dyt_status check_sample(const struct dyti_engine *e,
                                     const struct dyt_engine_sample *from)
 {
@@ -106,10 +128,8 @@ static enum dyt_status check_sample(const struct dyti_engine *e,
                          from->token_count,
                          e->order.sampling->max_response_tokens);
     }
-    if (from->index >= e->order.samples_per_prompt ||
-        from->finish > DYT_ENGINE_ABORT) {
-        return DYTI_FAIL(DYT_ERR_FORMAT, "index %u, finish reason %u",
-                         from->index, from->finish);
+    if (from->finish > DYT_ENGINE_ABORT) {
+        return DYTI_FAIL(DYT_ERR_FORMAT, "finish reason %u", from->finish);
     }
     st = check_tokens(from);
     return st != DYT_OK ? st : check_spans(e, from);
@@ -165,14 +185,17 @@ static enum dyt_status keep(struct dyti_engine *e,
                             const struct dyt_engine_sample *from)
 {
     struct dyti_sample sample;
+    bool *seen = NULL;
     enum dyt_status st = check_sample(e, from);
 
+    st = st != DYT_OK ? st : check_place(e, from, &seen);
     st = st != DYT_OK ? st : copy_sample(from, &sample);
     if (st != DYT_OK) {
         DYTI_NOTE("taking sample %u of prompt %llu from the engine %s",
                   from->index, (unsigned long long)from->id, e->ops->name);
         return st;
     }
+    *seen = true;
     pthread_mutex_lock(&e->lock);
     st = DYTI_GROW(e->sample, e->sample_cap, e->sample_count + 1);
     if (st == DYT_OK) {
@@ -265,8 +288,12 @@ static enum dyt_status call_generate(struct dyti_engine *e)
     const struct dyti_engine_generate *o = &e->order;
     uint64_t left = (uint64_t)o->prompt_count * o->samples_per_prompt;
     int64_t heard = dyti_now_ns();
-    enum dyt_status st = submit(e);
+    enum dyt_status st;
 
+    e->seen = calloc(left + 1u, sizeof(*e->seen));
+    st = e->seen == NULL ? DYTI_FAIL(DYT_ERR_NOMEM, "%llu samples",
+                                     (unsigned long long)left)
+                         : submit(e);
     while (st == DYT_OK && left > 0) {
         struct dyt_engine_sample sample = {.struct_size = sizeof(sample)};
 
@@ -285,6 +312,8 @@ static enum dyt_status call_generate(struct dyti_engine *e)
                                  (unsigned long long)left);
         }
     }
+    free(e->seen);
+    e->seen = NULL;
     return st;
 }
 

@@ -100,10 +100,9 @@ static void versions_leave_nothing_behind(void **state)
     (void)state;
     for (size_t i = 0; i < DYT_TEST_COUNT(session_modes); i++) {
         const char *folder = session_folder();
-        struct member *t[1] = {
-            with_tensors(folder, DYT_ROLE_TRAINER, 4, 1 << 16)};
-        struct member *r[1] = {
-            with_tensors(folder, DYT_ROLE_RECEIVER, 4, 1 << 16)};
+        int64_t n = dyt_test_instrumented() ? 1 << 10 : 1 << 16;
+        struct member *t[1] = {with_tensors(folder, DYT_ROLE_TRAINER, 4, n)};
+        struct member *r[1] = {with_tensors(folder, DYT_ROLE_RECEIVER, 4, n)};
         size_t fds = 0, maps = 0, bytes = 0;
         uint64_t scratch = 0;
 

@@ -91,8 +91,21 @@ static void what_is_wrong_with_an_engine_is_said(void **state)
     }
 }
 
+/* It takes the manager with it; the ranks end, and leave nothing. */
+static void an_engine_that_crashes_leaves_no_ranks(void **state)
+{
+    struct dyt_job job = dyt_job_new("tiny");
+    struct dyt_run run = run_with_engine(&job, DYT_ENGINE_CRASH, "[]", NULL);
+
+    (void)state;
+    assert_int_equal(SIGABRT, run.signal);
+    dyt_run_fini(&run);
+    dyt_nothing_left();
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_ranks_learn_from_what_an_engine_samples),
     cmocka_unit_test(what_is_wrong_with_an_engine_is_said),
+    cmocka_unit_test(an_engine_that_crashes_leaves_no_ranks),
 };
 DYT_TEST_MAIN(tests)
