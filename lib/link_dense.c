@@ -4,12 +4,12 @@
 
 #include "base/checked.h"
 #include "base/pool.h"
+#include "base/thread.h"
 #include "device/host/host.h"
 #include "device/host/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -258,16 +258,15 @@ uint32_t dyti_hands_cores(void)
 enum dyt_status dyti_hands_open(struct dyti_hands *hands, uint32_t threads)
 {
     struct dyti_kernel_params params = {.struct_size = sizeof(params)};
-    sigset_t all, before;
+    sigset_t before;
     enum dyt_status st = DYT_OK;
 
     *hands = (struct dyti_hands){.kernels.ops = &dyti_kernels_host_copy};
     threads = threads < 1 ? 1 : threads > MOST_HANDS ? MOST_HANDS : threads;
     if (threads > 1) { /* signals are the program's, not our threads' */
-        (void)sigfillset(&all);
-        (void)pthread_sigmask(SIG_BLOCK, &all, &before);
+        dyti_signals_block(&before);
         st = dyti_pool_create(threads, &hands->pool);
-        (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+        dyti_signals_restore(&before);
     }
     params.pool = hands->pool;
     if (st == DYT_OK) {

@@ -2,6 +2,7 @@
 #include "lib/session_internal.h"
 
 #include "base/array.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -350,19 +351,14 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* The thread has all signals blocked, as the service that starts it. */
 static enum dyt_status start_hand(struct dyti_session_link *k)
 {
-    int failed;
+    enum dyt_status st;
 
     atomic_store(&k->ended, false);
-    failed = pthread_create(&k->hand, NULL, work, k);
-    if (failed != 0) {
-        return DYTI_FAIL(DYT_ERR_NOMEM, "a link's thread: %s",
-                         strerror(failed));
-    }
-    k->works = true;
-    return DYT_OK;
+    st = dyti_thread_start(work, k, "a link's thread", &k->hand);
+    k->works = st == DYT_OK;
+    return st;
 }
 
 static enum dyt_status report(struct dyt_session *s,

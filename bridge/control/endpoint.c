@@ -1,5 +1,7 @@
 #include "control/socket.h"
 
+#include "base/thread.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -74,12 +76,17 @@ enum dyt_status dyti_zmq_open(int type, struct dyti_socket *out)
 {
     int none = 0, unlimited = 0;
     struct dyti_socket s = {.context = zmq_ctx_new()};
+    sigset_t before;
 
     if (s.context == NULL) {
         return dyti_zmq_fail("zmq_ctx_new", "this process");
     }
     zmq_ctx_set(s.context, ZMQ_IO_THREADS, 1);
+    /* The first socket starts its threads, which block signals themselves, but
+     * not from their first instruction on. */
+    dyti_signals_block(&before);
     s.socket = zmq_socket(s.context, type);
+    dyti_signals_restore(&before);
     if (s.socket == NULL ||
         zmq_setsockopt(s.socket, ZMQ_LINGER, &none, sizeof(none)) != 0 ||
         zmq_setsockopt(s.socket, ZMQ_SNDHWM, &unlimited, sizeof(int)) != 0 ||

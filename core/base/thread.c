@@ -1,19 +1,30 @@
 #include "base/thread.h"
 
-#include <signal.h>
 #include <string.h>
+
+void dyti_signals_block(sigset_t *out_before)
+{
+    sigset_t all;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, out_before);
+}
+
+void dyti_signals_restore(const sigset_t *before)
+{
+    pthread_sigmask(SIG_SETMASK, before, NULL);
+}
 
 enum dyt_status dyti_thread_start(void *(*body)(void *), void *arg,
                                   const char *what, pthread_t *out_thread)
 {
-    sigset_t all, before;
+    sigset_t before;
     pthread_t thread;
     int failed;
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    failed = pthread_create(&thread, NULL, body, arg); /* it inherits them */
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    dyti_signals_block(&before);
+    failed = pthread_create(&thread, NULL, body, arg);
+    dyti_signals_restore(&before);
     if (failed != 0) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "%s: %s", what, strerror(failed));
     }

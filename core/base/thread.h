@@ -6,6 +6,11 @@
 #include "base/error.h"
 
 #include <pthread.h>
+#include <signal.h>
+
+/* Around what starts threads by itself, a library's: they inherit the mask. */
+void dyti_signals_block(sigset_t *out_before);
+void dyti_signals_restore(const sigset_t *before);
 
 /**
  * Start a thread in which all signals are blocked; the caller's mask is as it
