@@ -1,0 +1,142 @@
+/* What an update costs in control messages: a few for each member, whatever the
+ * number of members and rows, and none of them long. */
+#include "dyt_zmq_tsan.h"
+#include "session_world.h"
+
+#include "control/hub.h"
+#include "wire/session.h"
+
+#include <stdatomic.h>
+
+static atomic_uint sent, longest; /* but for signs of life */
+
+static void count(const struct dyti_buffer *b)
+{
+    struct dyti_envelope e;
+    uint32_t bytes = (uint32_t)b->size_bytes, most = atomic_load(&longest);
+
+    if (dyti_wire_envelope(b->bytes, b->size_bytes, &e) != DYT_OK ||
+        e.type == DYTI_MSG_HEARTBEAT) {
+        return;
+    }
+    atomic_fetch_add(&sent, 1);
+    while (bytes > most &&
+           !atomic_compare_exchange_weak(&longest, &most, bytes)) {
+    }
+}
+
+enum dyt_status __real_dyti_hub_send(struct dyti_hub *hub, uint32_t peer,
+                                     struct dyti_buffer *buffer);
+enum dyt_status __wrap_dyti_hub_send(struct dyti_hub *hub, uint32_t peer,
+                                     struct dyti_buffer *buffer);
+enum dyt_status __real_dyti_hub_client_send(struct dyti_hub_client *client,
+                                            struct dyti_buffer *buffer);
+enum dyt_status __wrap_dyti_hub_client_send(struct dyti_hub_client *client,
+                                            struct dyti_buffer *buffer);
+
+enum dyt_status __wrap_dyti_hub_send(struct dyti_hub *hub, uint32_t peer,
+                                     struct dyti_buffer *buffer)
+{
+    count(buffer);
+    return __real_dyti_hub_send(hub, peer, buffer);
+}
+
+enum dyt_status __wrap_dyti_hub_client_send(struct dyti_hub_client *client,
+                                            struct dyti_buffer *buffer)
+{
+    count(buffer);
+    return __real_dyti_hub_client_send(client, buffer);
+}
+
+/* ---- a trainer and a replica of as many ranks ------------------------------
+ */
+
+#define UPDATES     4u
+#define OF_TRAINER  5u /* offer, offered, run, report, done */
+#define OF_RECEIVER 4u /* receive, run, report, received */
+
+struct world {
+    const char *folder;
+    uint32_t ranks; /* of each side */
+    pthread_barrier_t barrier;
+    uint32_t sent[UPDATES], longest[UPDATES]; /* of each update */
+};
+
+static enum dyt_status update(struct member *m, bool trainer, uint64_t version)
+{
+    dyt_ticket *ticket = NULL;
+    enum dyt_status st;
+
+    if (!trainer) {
+        return receive(m, version);
+    }
+    write_version(m, version);
+    st = offer(m, version, false, &ticket);
+    st = st != DYT_OK ? st : dyt_ticket_wait(ticket, -1);
+    dyt_ticket_destroy(ticket);
+    return st;
+}
+
+static void body(struct dyt_rank *me)
+{
+    struct world *w = me->arg;
+    bool trainer = me->rank < w->ranks;
+    struct member m;
+    enum dyt_status st;
+
+    describe(&m, w->folder, trainer ? DYT_ROLE_TRAINER : DYT_ROLE_RECEIVER, 0,
+             me->rank % w->ranks, w->ranks);
+    m.join.timeout_ns = 60 * SECOND;
+    st = enter(&m);
+    for (uint32_t i = 0; i < UPDATES; i++) {
+        pthread_barrier_wait(&w->barrier);
+        if (me->rank == 0) {
+            atomic_store(&sent, 0);
+            atomic_store(&longest, 0);
+        }
+        pthread_barrier_wait(&w->barrier);
+        st = st != DYT_OK ? st : update(&m, trainer, i + 1);
+        if (st != DYT_OK) {
+            rank_wrong(me, "update %u: %s", i, dyti_error_text());
+        }
+        pthread_barrier_wait(&w->barrier);
+        if (me->rank == 0) {
+            w->sent[i] = atomic_load(&sent);
+            w->longest[i] = atomic_load(&longest);
+        }
+    }
+    if (me->rank != 0) { /* the manager's host goes last */
+        leave(&m);
+    }
+    pthread_barrier_wait(&w->barrier);
+    if (me->rank == 0) {
+        leave(&m);
+    }
+}
+
+static void an_update_costs_each_member_a_few_messages(void **state)
+{
+    static const uint32_t ranks[] = {1, 2, 4, 8};
+
+    (void)state;
+    for (size_t i = 0; i < DYT_TEST_COUNT(ranks); i++) {
+        struct world w = {.folder = dyt_test_dir(), .ranks = ranks[i]};
+        uint32_t want = ranks[i] * (OF_TRAINER + OF_RECEIVER);
+
+        assert_int_equal(0, chmod(w.folder, 0700));
+        pthread_barrier_init(&w.barrier, NULL, 2 * ranks[i]);
+        dyt_ranks_run(DYT_RANKS_THREADS, 2 * ranks[i], body, &w);
+        pthread_barrier_destroy(&w.barrier);
+        /* the first opens the link: one message and its answer more */
+        assert_int_equal(want + 2 * 2 * ranks[i], w.sent[0]);
+        for (uint32_t u = 1; u < UPDATES; u++) {
+            assert_int_equal(want, w.sent[u]);
+            assert_in_range(w.longest[u], 1, 128);
+        }
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(an_update_costs_each_member_a_few_messages),
+};
+DYT_TEST_MAIN(tests)

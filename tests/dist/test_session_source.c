@@ -1,0 +1,211 @@
+/* A source that is written while others read it, and memory that is not what
+ * its rows say: an error or the right bytes, never a crash. */
+#include "dyt_zmq_tsan.h"
+#include "session_world.h"
+
+#include "control/hub.h"
+
+#include <sys/mman.h>
+
+/* ---- a slow receive -------------------------------------------------------
+ */
+
+/* The server takes its time to pause; the trainer wants to go on meanwhile. */
+struct slow {
+    struct member *trainer;
+    enum dyt_status declared; /* what it hears when it says that it writes */
+    enum dyt_status next;     /* or offers the next version */
+    uint32_t calls;
+};
+
+static enum dyt_status while_it_is_read(void *arg)
+{
+    struct slow *s = arg;
+    dyt_ticket *ticket = NULL;
+
+    s->calls++;
+    s->declared = dyt_session_will_write(s->trainer->session);
+    if (s->declared == DYT_OK) {
+        write_version(s->trainer, 9);
+    }
+    s->next = offer(s->trainer, 9, false, &ticket);
+    return DYT_OK;
+}
+
+static void a_source_is_whole_or_its_writer_hears_so(void **state)
+{
+    static const uint32_t mode[][2] = {{DYT_COMMIT_STAGED, DYT_MEMORY_OWN},
+                                       {DYT_COMMIT_IN_PLACE, DYT_MEMORY_OWN},
+                                       {DYT_COMMIT_IN_PLACE, DYT_MEMORY_MAPPED},
+                                       {DYT_COMMIT_DOUBLE, DYT_MEMORY_MAPPED}};
+
+    (void)state;
+    for (size_t i = 0; i < 2 * DYT_TEST_COUNT(mode); i++) {
+        bool snapshot = i % 2 != 0;
+        struct slow slow = {0};
+        struct dyt_session_hooks hooks = {.struct_size = sizeof(hooks),
+                                          .arg = &slow,
+                                          .pause = while_it_is_read};
+        struct member t, r;
+        dyt_ticket *ticket;
+
+        pair(&t, &r, dyt_test_dir(), mode[i / 2][0], mode[i / 2][1]);
+        slow.trainer = &t;
+        assert_ok(dyt_session_set_hooks(r.session, &hooks));
+        for (uint64_t v = 1; v <= 2; v++) {
+            write_version(&t, v);
+            assert_ok(offer(&t, v, snapshot, &ticket));
+            assert_ok(receive(&r, v));
+            assert_int_equal(v, slow.calls);
+            assert_int_equal(snapshot ? DYT_OK : DYT_ERR_STATE, slow.declared);
+            assert_int_equal(DYT_ERR_STATE, slow.next);
+            assert_int_equal(v, version_of(&r));
+            assert_ok(dyt_ticket_wait(ticket, -1));
+            dyt_ticket_destroy(ticket);
+        }
+        leave(&r);
+        leave(&t);
+    }
+}
+
+/* ---- memory ---------------------------------------------------------------
+ */
+
+/* A row of this receiver lies at `data`: what publish says. */
+static void refuse_memory(const char *folder, void *data, enum dyt_status want,
+                          const char *part)
+{
+    struct member m;
+    void *own;
+
+    describe(&m, folder, DYT_ROLE_RECEIVER, 4, 0, 1);
+    own = m.row[0].data;
+    m.row[0].data = data;
+    assert_status(want, enter(&m));
+    assert_error_has(part);
+    assert_error_has("a.weight");
+    m.row[0].data = own; /* and the same session takes what is right */
+    {
+        struct dyt_view view = view_of(&m);
+
+        assert_ok(dyt_session_publish(m.session, &view, NULL));
+    }
+    leave(&m);
+}
+
+static void memory_that_cannot_be_used_is_an_error(void **state)
+{
+    size_t bytes = 16384;
+    const char *folder = dyt_test_dir();
+    struct member t, r;
+    char *read_only =
+        mmap(NULL, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *none =
+        mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *half = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    (void)state;
+    assert_true(read_only != MAP_FAILED && none != MAP_FAILED &&
+                half != MAP_FAILED);
+    assert_int_equal(0, munmap(half + 4096, bytes - 4096));
+    pair(&t, &r, folder, DYT_COMMIT_STAGED, DYT_MEMORY_OWN);
+    refuse_memory(folder, read_only, DYT_ERR_INVALID, "read-only");
+    refuse_memory(folder, none, DYT_ERR_INVALID, "");
+    refuse_memory(folder, half, DYT_ERR_INVALID, "");
+    refuse_memory(folder, (void *)(uintptr_t)4096, DYT_ERR_INVALID, "");
+    refuse_memory(folder, NULL, DYT_ERR_INVALID, "neither");
+    send_version(&t, &r, 1);
+    leave(&r);
+    leave(&t);
+    munmap(read_only, bytes);
+    munmap(none, bytes);
+    munmap(half, 4096);
+}
+
+/* ---- over tcp -------------------------------------------------------------
+ */
+
+static void keys_let_members_in(void **state)
+{
+    const char *folder = dyt_test_dir();
+    char secret[300], public[300], other[300], address[64];
+    struct member t, r;
+    struct dyti_address free_one;
+
+    (void)state;
+    snprintf(secret, sizeof(secret), "%s/manager.secret", folder);
+    snprintf(public, sizeof(public), "%s/manager.public", folder);
+    snprintf(other, sizeof(other), "%s/other", folder);
+    assert_ok(dyti_keys_make(folder, "manager"));
+    assert_ok(dyti_keys_make(other, "stranger"));
+    describe(&t, folder, DYT_ROLE_TRAINER, 0, 0, 1);
+    for (uint32_t port = 20000 + (uint32_t)getpid() % 20000;; port++) {
+        enum dyt_status st;
+
+        snprintf(address, sizeof(address), "tcp:127.0.0.1:%u", port);
+        assert_ok(dyti_address_parse(address, NULL, &free_one));
+        t.join.address = address;
+        t.join.key = secret;
+        t.join.manager_key = public;
+        t.join.host_manager = 1;
+        st = enter(&t);
+        if (st != DYT_ERR_BUSY) { /* somebody else's port */
+            assert_ok(st);
+            break;
+        }
+    }
+    describe(&r, folder, DYT_ROLE_RECEIVER, 0, 0, 1);
+    r.join.address = address;
+    assert_status(DYT_ERR_CONFIG, enter(&r));
+    assert_error_has("needs a key of this side");
+    r.join.manager_key = public;
+    snprintf(other, sizeof(other), "%s/other/stranger.secret", folder);
+    r.join.key = other;
+    assert_status(DYT_ERR_CONFIG, enter(&r));
+    assert_error_has("refuses this key");
+    r.join.key = secret; /* whose public half lies beside the manager's */
+    assert_ok(enter(&r));
+    send_version(&t, &r, 1);
+    leave(&r);
+    leave(&t);
+}
+
+static void parameters_are_checked_at_join(void **state)
+{
+    const char *folder = dyt_test_dir();
+    struct member m;
+
+    (void)state;
+    assert_int_equal(0, chmod(folder, 0700));
+#define REFUSED(field, value, part)                                            \
+    describe(&m, folder, DYT_ROLE_RECEIVER, 0, 0, 1);                          \
+    m.join.field = value;                                                      \
+    assert_status(DYT_ERR_CONFIG, dyt_session_join(&m.join, &m.session));      \
+    assert_error_has(part);                                                    \
+    assert_null(m.session);                                                    \
+    leave(&m)
+    REFUSED(role, 2, "role 2");
+    REFUSED(commit, 3, "commit 3");
+    REFUSED(memory, 2, "memory 2");
+    REFUSED(verify, 3, "verify 3");
+    REFUSED(policy, 3, "policy 3");
+    REFUSED(host_manager, 3, "host_manager 3");
+    REFUSED(job, NULL, "give 1 to 63 letters");
+    REFUSED(job, "", "give 1 to 63 letters");
+    REFUSED(job, "a/b", "job \"a/b\"");
+    REFUSED(commit, DYT_COMMIT_DOUBLE, "needs memory MAPPED");
+    REFUSED(address, NULL, "is no address");
+    REFUSED(address, "somewhere", "is no address");
+    REFUSED(expert_count, 3, "counted, and not given");
+#undef REFUSED
+    assert_status(DYT_ERR_INVALID, dyt_session_join(NULL, &m.session));
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_source_is_whole_or_its_writer_hears_so),
+    cmocka_unit_test(memory_that_cannot_be_used_is_an_error),
+    cmocka_unit_test(keys_let_members_in),
+    cmocka_unit_test(parameters_are_checked_at_join),
+};
+DYT_TEST_MAIN(tests)
