@@ -109,7 +109,7 @@ def run(checks, models, folder, options):
     everything(checks, models, folder, counts, options)
     library(checks, models, 1, "bf16", folder, 2)
     if not options.full:
-        over_http(checks, models, 3, "fp32 packed", folder, [2, 2, 2, 2])
+        over_http(checks, models, 3, "fp32 packed", folder, [4, 0, 0, 0])
         return
     for tp in (1, 3):
         for kind in KINDS:

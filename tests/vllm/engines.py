@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from servers import (KINDS, PROMPTS, Trainer, die_with_parent, end_group,
+from servers import (KINDS, KV_BYTES, PROMPTS, Trainer, die_with_parent, end_group,
                      environment, in_group)
 
 
@@ -17,6 +17,7 @@ def engine(path, tp, kind):
     from vllm import LLM
     return LLM(str(path), enforce_eager=True, max_model_len=512,
                dtype=KINDS[kind][0], tensor_parallel_size=tp,
+               kv_cache_memory_bytes=KV_BYTES,
                weight_transfer_config={"backend": "dynatrain"})
 
 

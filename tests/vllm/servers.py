@@ -24,6 +24,7 @@ from safetensors.torch import load_file, save_file
 # What a server computes in: (dtype, does it pack linear layers?).
 KINDS = {"fp32 packed": ("float32", True), "bf16": ("bfloat16", True),
          "fp32 unpacked": ("float32", False)}
+KV_BYTES = 256 << 20  # of each worker
 PROMPTS = ["The capital of France is", "Once upon a time there was",
            "2 + 2 =", "The weather in the mountains"]
 
@@ -68,7 +69,7 @@ def in_group(command, **options):
     return child
 
 
-def end_group(child, how=signal.SIGTERM, patience=30):
+def end_group(child, how=signal.SIGTERM, patience=15):
     """The whole group is gone afterwards."""
     for number in (how, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
@@ -87,11 +88,12 @@ def die_with_parent():
 
 def environment(tp, packed=True, **more):
     """Of vLLM, small enough for a machine with two cores."""
-    found = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1",
-             "VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1",
+    found = {**os.environ, "HF_HUB_OFFLINE": "1", "VLLM_SERVER_DEV_MODE": "1",
+             "VLLM_NO_USAGE_STATS": "1",
              "DYNATRAIN_VLLM": json.dumps({"pack": packed}),
              "OMP_NUM_THREADS": "1" if tp > 1 else "2",
              "OMP_WAIT_POLICY": "passive", **more}
+    found.pop("VLLM_CPU_KVCACHE_SPACE", None)  # KV_BYTES is asked for
     if tp > 1:  # more workers than this machine has parts
         found["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
     return found
@@ -141,6 +143,7 @@ class Server:
                    "--max-model-len", "512", "--dtype", dtype,
                    "--tensor-parallel-size", str(self.tp),
                    "--enforce-eager", "--enable-prefix-caching",
+                   "--kv-cache-memory-bytes", str(KV_BYTES),
                    "--disable-uvicorn-access-log",
                    "--enable-scale-out",  # tokens that say their version
                    "--weight-transfer-config", '{"backend": "dynatrain"}']
