@@ -3,7 +3,9 @@
 
 #include "base/checked.h"
 #include "comm/shm/shm.h"
+#include "lib/module.h"
 #include "mover/direct/direct.h"
+#include "mover/message/message.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -20,6 +22,7 @@ enum {
     SAY_FD,
     SAY_DEVICE,
     SAY_INODE,
+    SAY_ROOM, /* for staging, under the cap */
     SAY_WORDS
 };
 
@@ -89,9 +92,18 @@ static enum dyt_status open_control(struct dyti_link *link)
     if (st != DYT_OK) {
         return st;
     }
+    group.abort = &link->page->abort;
+    if (p->apart != NULL) {
+        group.apart = true;
+        group.shared = p->apart->shared;
+        group.shared_bytes = p->apart->shared_bytes;
+        group.changed = p->apart->changed;
+        group.changed_arg = p->apart->changed_arg;
+        group.address = p->apart->address;
+        return dyti_module_group(p->apart->module, &group, &link->all);
+    }
     group.shared = (unsigned char *)control + page_bytes();
     group.shared_bytes = dyti_group_shm.region_bytes(p->member_count);
-    group.abort = &link->page->abort;
     link->all = (struct dyti_group){
         .ops = &dyti_group_shm, .rank = p->rank, .size = p->member_count};
     return dyti_group_shm.open(&group, &link->all.self);
@@ -231,6 +243,9 @@ static enum dyt_status choose_route(struct dyti_link *link)
     const struct dyti_link_params *p = &link->params;
     uint32_t source = UINT32_MAX, target = UINT32_MAX;
 
+    if (p->apart != NULL) { /* nobody reaches anybody: they send */
+        return DYT_OK;
+    }
     for (uint32_t s = 0; s < p->source_count; s++) {
         for (uint32_t t = p->source_count; t < p->member_count; t++) {
             if (!dyti_reach_can(&p->memory[s], &p->memory[t],
@@ -261,7 +276,8 @@ static enum dyt_status reach_member(struct dyti_link *link, uint32_t rank)
     bool is_peer = is_source != dyti_link_is_source(link, p->rank);
     enum dyt_status st = DYT_OK;
 
-    if (rank != p->rank && (!is_peer || is_source == link->is_push)) {
+    if (rank != p->rank &&
+        (p->apart != NULL || !is_peer || is_source == link->is_push)) {
         return DYT_OK;
     }
     if (is_source) {
@@ -380,9 +396,10 @@ static enum dyt_status allocate(struct dyti_link *link)
     link->scratch_at = calloc(count, sizeof(*link->scratch_at));
     link->scratch_map = calloc(count, sizeof(*link->scratch_map));
     link->map = calloc(count, sizeof(*link->map));
+    link->domain = calloc(count, sizeof(*link->domain));
     if (link->source == NULL || link->target == NULL ||
         link->scratch_at == NULL || link->scratch_map == NULL ||
-        link->map == NULL) {
+        link->map == NULL || link->domain == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "a link of %zu members", count);
     }
     return DYT_OK;
@@ -402,6 +419,10 @@ static enum dyt_status open_tools(struct dyti_link *link)
         &link->hands, p->threads != 0 ? p->threads : dyti_hands_cores() / side);
 
     st = st != DYT_OK ? st : dyti_mover_direct.open(&mover, &link->mover);
+    mover.group = &link->all;
+    if (st == DYT_OK && p->apart != NULL) {
+        st = dyti_mover_message.open(&mover, &link->message);
+    }
     return st != DYT_OK ? st : dyti_switch_cache_create(&link->cache);
 }
 
@@ -421,6 +442,8 @@ static enum dyt_status prepare(struct dyti_link *link, uint64_t *words)
     }
     words[SAY_FINGERPRINT] = dyti_link_fingerprint(link);
     words[SAY_LIVE] = p->live_set;
+    words[SAY_ROOM] =
+        p->cap_bytes == 0 ? UINT64_MAX : p->cap_bytes - link->own.bytes;
     words[SAY_FD] = (uint64_t)(uint32_t)link->own.handle;
     if (link->own.base != NULL && fstat(link->own.handle, &info) == 0) {
         words[SAY_DEVICE] = (uint64_t)info.st_dev;
@@ -430,6 +453,20 @@ static enum dyt_status prepare(struct dyti_link *link, uint64_t *words)
         (void)atomic_fetch_or(&link->page->sets, 1u << DYTI_ARENA_ROLLOUT);
     }
     return DYT_OK;
+}
+
+/* Messages are of one size for all: what the one with the least has room for.
+ */
+static void find_room(struct dyti_link *link, const uint64_t *said)
+{
+    uint64_t least = UINT64_MAX;
+
+    for (uint32_t r = 0; r < link->params.member_count; r++) {
+        uint64_t room = said[(size_t)r * SAY_WORDS + SAY_ROOM];
+
+        least = room < least ? room : least;
+    }
+    link->staging_bytes = least == UINT64_MAX ? 0 : least > 0 ? least : 1;
 }
 
 static enum dyt_status open_link(struct dyti_link *link)
@@ -446,6 +483,7 @@ static enum dyt_status open_link(struct dyti_link *link)
         return st;
     }
     st = compare(link, said);
+    find_room(link, said);
     st = st != DYT_OK ? st : map_scratch(link, said);
     st = st != DYT_OK ? st : dyti_link_plan(link);
     free(said);
@@ -491,8 +529,11 @@ static void leave(struct dyti_link *link)
         dyti_control_abort(link->page, &dyti_wait_futex, link->params.rank,
                            DYT_ERR_CANCELLED);
     }
+    if (link->message != NULL) {
+        dyti_mover_message.close(link->message);
+    }
     if (link->all.self != NULL) {
-        dyti_group_shm.close(link->all.self);
+        link->all.ops->close(link->all.self);
     }
     dyti_link_control_unmap(link->control, link->params.member_count);
 }
@@ -530,6 +571,7 @@ void dyti_link_close(struct dyti_link *link)
     free(link->scratch);
     free(link->scratch_map);
     free(link->scratch_at);
+    free(link->domain);
     free(link->source);
     free(link->target);
     free(link->map);

@@ -21,6 +21,7 @@
 #define DYTI_LIB_LINK_H
 
 #include "exec/switch.h"
+#include "ops/module.h"
 #include "plugin/resolve.h"
 
 struct dyti_extent {
@@ -117,6 +118,21 @@ void dyti_mapped_close(struct dyti_mapped *mapped);
 /* ---- link ------------------------------------------------------------------
  */
 
+/* Members on several hosts: what is not on this one is not mapped; all bytes go
+ * by messages, packed, through staging of ours. */
+struct dyti_link_apart {
+    const uint32_t *island; /* [member_count] members with equal numbers have
+                               the same control segment; all receivers have */
+    const struct dyti_module *module; /* whose group carries them */
+    void *shared; /* the group's region: this member's copy, zeroed.  Until
+                     dyti_link_open() returns the caller carries what changes in
+                     each member's part to the others' copies */
+    uint64_t shared_bytes;
+    void (*changed)(void *arg); /* this member's part has; from any thread */
+    void *changed_arg;
+    const char *address; /* of this member's host, for the others */
+};
+
 struct dyti_link_params {
     uint32_t struct_size;
     uint32_t rank, member_count, source_count; /* sources come first */
@@ -138,6 +154,8 @@ struct dyti_link_params {
     uint32_t live_set;  /* DOUBLE: which of memory (0) and second (1) a receiver
                            serves from now; the next link goes on from there */
     uint32_t threads; /* that copy here; 0: cores over the members that copy */
+    const struct dyti_link_apart *apart; /* NULL: all are on this host; borrowed
+                                            until close, and what is in it */
 };
 
 struct dyti_link;
@@ -176,6 +194,9 @@ enum dyt_status dyti_link_valid(const struct dyti_link *link);
 enum dyt_status dyti_link_heal(struct dyti_link *link);
 /* Do the sources write (push), or do the receivers read? */
 bool dyti_link_is_push(const struct dyti_link *link);
+/* Bytes that this member has sent to and received from other hosts. */
+void dyti_link_traffic(const struct dyti_link *link,
+                       struct dyti_group_traffic *out_traffic);
 uint64_t dyti_link_scratch_bytes(const struct dyti_link *link);
 /* DOUBLE: the set that is live. */
 uint32_t dyti_link_live_set(const struct dyti_link *link);

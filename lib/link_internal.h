@@ -124,7 +124,9 @@ struct dyti_link {
     struct dyti_arena_map *map; /* [member_count] */
     struct dyti_switch_cache *cache;
     struct dyti_hands hands;
-    void *mover;
+    void *mover, *message;
+    uint32_t *domain;       /* [member_count], apart: each its own */
+    uint64_t staging_bytes; /* apart: most for messages, 0: as is useful */
     struct dyti_switch *self;
 #ifdef DYT_TEST_HOOKS
     enum dyti_switch_fault fault;

@@ -8,6 +8,7 @@
 #include "layout/list.h"
 #include "layout/view.h"
 #include "mover/direct/direct.h"
+#include "mover/message/message.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -417,6 +418,7 @@ uint64_t dyti_link_fingerprint(const struct dyti_link *link)
     state = dyti_fingerprint_u64(state, link->params.source_count);
     state = dyti_fingerprint_u64(state, link->params.commit);
     state = dyti_fingerprint_u64(state, link->params.kinds);
+    state = dyti_fingerprint_u64(state, link->params.apart != NULL);
     return dyti_fingerprint_u64(state, link->is_push);
 }
 
@@ -469,6 +471,17 @@ enum dyt_status dyti_link_plan(struct dyti_link *link)
                                          p->commit == DYT_COMMIT_IN_PLACE};
     enum dyt_status st;
 
+    if (p->apart != NULL) {
+        for (uint32_t r = 0; r < p->member_count; r++) {
+            link->domain[r] = r;
+        }
+        options.links.domain = link->domain;
+        options.links.strategy = &dyti_strategy_optimal;
+        options.links.staging_bytes = link->staging_bytes;
+        how.message = &dyti_mover_message;
+        how.message_self = link->message;
+        how.island = p->apart->island;
+    }
     if (link->scratch != NULL && !dyti_link_is_source(link, p->rank)) {
         how.commit = link->commit;
         how.commit_count = link->scratch[p->rank].view.shard_count;

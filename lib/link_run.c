@@ -95,6 +95,15 @@ bool dyti_link_is_push(const struct dyti_link *link)
     return link->is_push;
 }
 
+void dyti_link_traffic(const struct dyti_link *link,
+                       struct dyti_group_traffic *out_traffic)
+{
+    *out_traffic = (struct dyti_group_traffic){0};
+    if (link->params.apart != NULL) {
+        link->all.ops->traffic(link->all.self, out_traffic);
+    }
+}
+
 uint64_t dyti_link_scratch_bytes(const struct dyti_link *link)
 {
     return link->own.base == NULL ? 0 : link->own.bytes;

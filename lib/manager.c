@@ -75,7 +75,7 @@ enum dyt_status dyti_session_manager_open(
     }
     m->params = *params;
     m->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    m->host = dyti_host_id();
+    m->host = dyti_host_named(params->host);
     snprintf(m->job, sizeof(m->job), "%s",
              params->job != NULL ? params->job : "");
     st = m->stop_fd < 0

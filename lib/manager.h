@@ -15,8 +15,9 @@
 
 struct dyti_manager_params {
     const char *address;
-    const char *job; /* NULL: that of the first member */
-    const char *key; /* tcp */
+    const char *job;  /* NULL: that of the first member */
+    const char *host; /* its name, as members give it; NULL: found out */
+    const char *key;  /* tcp */
     const char *authorized;
     bool policy_given; /* else the trainer's rank 0 sets it */
     uint32_t policy, quorum, max_version_skew;

@@ -289,14 +289,43 @@ static uint32_t link_kinds(const struct dyti_session_manager *m,
     return kinds;
 }
 
+/* Who is on one host, and whose segment the manager makes. */
+static enum dyt_status fill_islands(const struct dyti_session_manager *m,
+                                    const struct dyti_managed_link *l,
+                                    struct dyti_msg_link *msg)
+{
+    msg->manager_island = UINT32_MAX;
+    msg->island_count = l->member_count;
+    msg->island = calloc(l->member_count + 1u, sizeof(*msg->island));
+    if (msg->island == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "a link of %u members",
+                         l->member_count);
+    }
+    for (uint32_t i = 0; i < l->member_count; i++) {
+        uint64_t host = m->fleet.member[l->member[i]].place.host;
+        uint32_t first = 0;
+
+        while (m->fleet.member[l->member[first]].place.host != host) {
+            first++;
+        }
+        msg->island[i] = first;
+        msg->manager_island = host == m->host ? first : msg->manager_island;
+    }
+    return DYT_OK;
+}
+
 static enum dyt_status act_open(struct dyti_session_manager *m, uint32_t link)
 {
     struct dyti_msg_link msg = {.link = link};
     struct dyti_managed_link *l;
     enum dyt_status st = managed_link(m, link, &l);
 
-    st = st != DYT_OK ? st : make_control(l);
+    st = st != DYT_OK ? st : fill_islands(m, l, &msg);
+    if (st == DYT_OK && msg.manager_island != UINT32_MAX) {
+        st = make_control(l);
+    }
     if (st != DYT_OK) {
+        free(msg.island);
         return st;
     }
     {
@@ -313,6 +342,7 @@ static enum dyt_status act_open(struct dyti_session_manager *m, uint32_t link)
     msg.kinds = link_kinds(m, l);
     msg.pid = m->pid;
     msg.control_fd = l->control_fd;
+    msg.apart = m->fleet.link[link].apart;
     st = fill_parts(m, l, &msg);
     for (uint32_t i = 0; i < l->member_count && st == DYT_OK; i++) {
         struct dyti_envelope e = dyti_manager_envelope(m, DYTI_MSG_LINK);
@@ -323,6 +353,7 @@ static enum dyt_status act_open(struct dyti_session_manager *m, uint32_t link)
             m, l->member[i], dyti_wire_link_encode(&e, &msg, &buffer), &buffer);
     }
     free(msg.part); /* what is in it is borrowed */
+    free(msg.island);
     return st;
 }
 
@@ -362,11 +393,31 @@ static enum dyt_status act_abort(struct dyti_session_manager *m,
     const struct dyti_managed_link *l =
         a->link < m->link_count ? &m->link[a->link] : NULL;
 
-    if (l != NULL && l->used && l->control_fd >= 0) {
+    enum dyt_status st = DYT_OK;
+
+    if (l == NULL || !l->used) {
+        return DYT_OK;
+    }
+    if (l->control_fd >= 0) {
         (void)dyti_link_abort(l->control_fd, l->member_count, a->rank,
                               a->status);
     }
-    return DYT_OK;
+    for (uint32_t i = 0; i < l->member_count && st == DYT_OK; i++) {
+        struct dyti_msg_order msg = {.what = DYTI_ORDER_ABORT,
+                                     .link = a->link,
+                                     .epoch = a->epoch,
+                                     .rank = a->rank,
+                                     .status = a->status};
+        struct dyti_envelope e = dyti_manager_envelope(m, DYTI_MSG_ORDER);
+        struct dyti_buffer buffer;
+
+        if (!m->member[l->member[i]].on_host) { /* it maps another segment */
+            st = dyti_manager_send(m, l->member[i],
+                                   dyti_wire_order_encode(&e, &msg, &buffer),
+                                   &buffer);
+        }
+    }
+    return st;
 }
 
 /* ---- answers ------------------------------------------------------------- */

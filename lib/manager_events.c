@@ -41,6 +41,31 @@ static struct dyti_fleet_place place_of(const struct dyti_msg_join *j)
     return p;
 }
 
+/* Weights between hosts need the module on both. */
+static enum dyt_status check_hosts(const struct dyti_session_manager *m,
+                                   const struct dyti_msg_join *j)
+{
+    for (uint32_t i = 0; i < m->member_count; i++) {
+        const struct dyti_fleet_place *p = &m->fleet.member[i].place;
+
+        if (!m->member[i].used || p->host == j->host ||
+            (j->crosses && m->member[i].crosses)) {
+            continue;
+        }
+        return DYTI_FAIL(
+            DYT_ERR_UNSUPPORTED,
+            "%s (pid %u) and %s (pid %u) are on different hosts, or in "
+            "containers of which neither sees the other, and %s has no "
+            "libdynatrain-gloo.so, which carries weights between hosts: "
+            "install "
+            "it beside libdynatrain.so (a build with libgloo-dev, "
+            "-DDYT_GLOO=on), or run trainer and servers on one host",
+            j->host_name, j->pid, p->host_name, p->pid,
+            j->crosses ? p->host_name : j->host_name);
+    }
+    return DYT_OK;
+}
+
 static enum dyt_status check_job(struct dyti_session_manager *m,
                                  const struct dyti_msg_join *j)
 {
@@ -53,16 +78,7 @@ static enum dyt_status check_job(struct dyti_session_manager *m,
                          "job %s: give each job an address of its own",
                          m->job, j->host_name, j->job);
     }
-    if (j->host != m->host) {
-        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                         "%s (pid %u) is not on the manager's host, or in "
-                         "another container: its memory cannot be mapped, and "
-                         "nothing else carries weights of a session in this "
-                         "release; run trainer, servers and manager on one "
-                         "host with one process numbering",
-                         j->host_name, j->pid);
-    }
-    return DYT_OK;
+    return check_hosts(m, j);
 }
 
 static enum dyt_status keep_member(struct dyti_session_manager *m,
@@ -85,6 +101,7 @@ static enum dyt_status keep_member(struct dyti_session_manager *m,
     *d = (struct dyti_managed){.used = true,
                                .on_host = j->host == m->host,
                                .mapped = j->mapped != 0,
+                               .crosses = j->crosses,
                                .peer = peer,
                                .verify = j->verify,
                                .pidfd = -1};
@@ -260,6 +277,36 @@ static enum dyt_status on_report(struct dyti_session_manager *m,
     return st;
 }
 
+/* Members of a link that cannot see each other yet. */
+static enum dyt_status on_meet(struct dyti_session_manager *m, uint32_t member,
+                               struct dyti_hub_frame *f)
+{
+    const struct dyti_managed_link *l;
+    struct dyti_msg_meet meet;
+    enum dyt_status st =
+        dyti_wire_meet_decode(f->buffer.bytes, f->buffer.size_bytes, &meet);
+
+    if (st != DYT_OK) {
+        return st;
+    }
+    l = meet.link < m->link_count ? &m->link[meet.link] : NULL;
+    if (l != NULL && l->used && meet.rank < l->member_count &&
+        l->member[meet.rank] == member) {
+        for (uint32_t i = 0; i < l->member_count && st == DYT_OK; i++) {
+            struct dyti_envelope e = dyti_manager_envelope(m, DYTI_MSG_MEET);
+            struct dyti_buffer buffer;
+
+            if (i != meet.rank) {
+                st = dyti_manager_send(
+                    m, l->member[i], dyti_wire_meet_encode(&e, &meet, &buffer),
+                    &buffer);
+            }
+        }
+    }
+    dyti_msg_meet_fini(&meet);
+    return st;
+}
+
 /* Which answer tells that a request was refused. */
 static enum dyti_answer answer_of(uint32_t what)
 {
@@ -374,6 +421,8 @@ static enum dyt_status dispatch(struct dyti_session_manager *m,
         return on_memory(m, member, f);
     case DYTI_MSG_REPORT:
         return on_report(m, member, f);
+    case DYTI_MSG_MEET:
+        return on_meet(m, member, f);
     case DYTI_MSG_REQUEST:
         return on_request(m, member, f);
     case DYTI_MSG_HEARTBEAT:

@@ -15,7 +15,7 @@
 
 /* By the fleet's member number. */
 struct dyti_managed {
-    bool used, on_host, mapped;
+    bool used, on_host, mapped, crosses;
     uint32_t peer;
     int pidfd; /* -1: none */
     uint32_t verify;

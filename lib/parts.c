@@ -2,9 +2,11 @@
 
 #include "base/hash.h"
 
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 /* ---- memory to message --------------------------------------------------- */
@@ -269,4 +271,62 @@ uint64_t dyti_host_id(void)
     }
     got = readlink("/proc/self/ns/pid", text, sizeof(text));
     return mix_bytes(h, text, got > 0 ? (size_t)got : 0);
+}
+
+uint64_t dyti_host_named(const char *name)
+{
+    return name == NULL ? dyti_host_id() : mix_bytes(2, name, strlen(name));
+}
+
+/* The address from which a datagram to `host` would go; none is sent. */
+static bool address_towards(const char *host, const char *port, char *out,
+                            size_t out_bytes)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *list = NULL;
+    struct sockaddr_storage own;
+    socklen_t own_bytes = sizeof(own);
+    bool found = false;
+
+    if (getaddrinfo(host, port, &hints, &list) != 0) {
+        return false;
+    }
+    for (const struct addrinfo *a = list; a != NULL && !found; a = a->ai_next) {
+        int fd = socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+        found = fd >= 0 && connect(fd, a->ai_addr, a->ai_addrlen) == 0 &&
+                getsockname(fd, (struct sockaddr *)&own, &own_bytes) == 0 &&
+                getnameinfo((struct sockaddr *)&own, own_bytes, out,
+                            (socklen_t)out_bytes, NULL, 0, NI_NUMERICHOST) == 0;
+        if (fd >= 0) {
+            close(fd);
+        }
+    }
+    freeaddrinfo(list);
+    return found;
+}
+
+void dyti_host_address(const char *manager, char *out, size_t out_bytes)
+{
+    char host[256];
+    const char *at = strncmp(manager, "tcp:", 4) == 0 ? manager + 4 : NULL;
+    const char *colon;
+    size_t n;
+
+    if (at != NULL) {
+        at += strncmp(at, "//", 2) == 0 ? 2 : 0;
+        colon = strrchr(at, ':');
+        n = colon != NULL ? (size_t)(colon - at) : 0;
+        if (n > 1 && at[0] == '[' && at[n - 1] == ']') {
+            at++;
+            n -= 2;
+        }
+        if (n > 0 && n < sizeof(host)) {
+            memcpy(host, at, n);
+            host[n] = '\0';
+            if (address_towards(host, colon + 1, out, out_bytes)) {
+                return;
+            }
+        }
+    }
+    snprintf(out, out_bytes, "127.0.0.1");
 }

@@ -24,5 +24,10 @@ enum dyt_status dyti_catalogue_from_message(
 
 /* Machine and process numbering: equal where memory can be mapped by pid. */
 uint64_t dyti_host_id(void);
+/* … of a host that somebody gave a name; NULL: this one. */
+uint64_t dyti_host_named(const char *name);
+/* This host's numeric address as the manager sees it, or would; the loopback
+ * where that is on this host. */
+void dyti_host_address(const char *manager, char *out, size_t out_bytes);
 
 #endif /* DYTI_LIB_PARTS_H */

@@ -4,6 +4,7 @@
 #include "base/thread.h"
 #include "lib/handles.h"
 #include "lib/link_internal.h"
+#include "lib/module.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -38,6 +39,7 @@ static enum dyt_status host_manager(struct dyt_session *s)
 {
     struct dyti_manager_params p = {.address = s->params.address,
                                     .job = s->params.job,
+                                    .host = s->params.host,
                                     .key = s->params.key};
     enum dyt_status st;
 
@@ -97,13 +99,18 @@ static enum dyt_status say_join(struct dyt_session *s)
                               .quorum = p->quorum,
                               .max_version_skew = p->max_version_skew,
                               .host = s->host,
+                              .crosses = dyti_module_exists("gloo"),
                               .pid = s->pid,
                               .pid_start = s->pid_start,
                               .timeout_ns = s->timeout_ns};
     struct dyti_envelope e = dyti_hub_client_stamp(s->client, DYTI_MSG_JOIN, 0);
     struct dyti_buffer buffer;
 
-    (void)gethostname(host, sizeof(host) - 1);
+    if (p->host != NULL) {
+        snprintf(host, sizeof(host), "%.63s", p->host);
+    } else {
+        (void)gethostname(host, sizeof(host) - 1);
+    }
     return dyti_session_send(s, dyti_wire_join_encode(&e, &m, &buffer),
                              &buffer);
 }
@@ -182,7 +189,6 @@ static enum dyt_status make_session(struct dyt_session **out)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&s->changed, &attr);
     pthread_condattr_destroy(&attr);
-    s->host = dyti_host_id();
     *out = s;
     return DYT_OK;
 }
@@ -201,6 +207,7 @@ enum dyt_status dyt_session_join(const struct dyt_session_params *params,
     }
     st = dyti_session_copy_params(s, params);
     st = st != DYT_OK ? st : dyti_process_self(&s->pid, &s->pid_start);
+    s->host = dyti_host_named(s->params.host);
     st = st != DYT_OK ? st : host_manager(s);
     st = st != DYT_OK ? st : connect_hub(s);
     st = st != DYT_OK ? st : say_join(s);

@@ -60,8 +60,14 @@ struct dyti_session_link {
     struct dyti_memory_view *memory, *second; /* [member_count], owned */
     uint32_t member_count, rank, source_count;
     struct dyti_snapshot *snapshot; /* as a source, for this link */
-    void *control;                  /* mapped; NULL: not opened */
+    void *control;                  /* mapped; NULL: not yet; under the lock */
     uint32_t control_members;
+    /* session_hosts.c: what a link over several hosts needs besides. */
+    int control_fd;  /* of a segment made here for others; -1 */
+    bool called_off; /* under the lock: the control is not waited for */
+    struct dyti_link_apart apart; /* module NULL: all are on one host */
+    uint32_t *island;             /* owned, borrowed by `apart` */
+    atomic_bool told;             /* this member's part of the region changed */
     /* the hand */
     pthread_t hand;
     bool works;                  /* the service's */
@@ -80,7 +86,8 @@ struct dyti_session_hook_state {
 struct dyt_session {
     /* Set by join, never changed. */
     struct dyt_session_params params; /* strings are owned */
-    char *text[5];                    /* those */
+    char *text[7];                    /* those */
+    char host_address[64];
     int32_t *expert;
     struct dyt_attribute *attribute;
     char **attribute_name;
@@ -226,6 +233,26 @@ enum dyt_status dyti_session_on_readers(struct dyt_session *s,
 enum dyt_status dyti_session_take_snapshots(struct dyt_session *s,
                                             uint64_t version, bool whole);
 bool dyti_session_has_snapshots(const struct dyt_session *s);
+
+/* ---- session_hosts.c ----------------------------------------------------- */
+
+/* The control segment of a link that opens, and what it needs between hosts; by
+ * the service, before the hand. */
+enum dyt_status dyti_session_hosts_begin(struct dyt_session *s,
+                                         struct dyti_session_link *k,
+                                         const struct dyti_msg_link *m);
+/* By the hand: until the control segment is there. */
+enum dyt_status dyti_session_hosts_await(struct dyt_session *s,
+                                         struct dyti_session_link *k);
+enum dyt_status dyti_session_on_meet(struct dyt_session *s,
+                                     const struct dyti_hub_frame *f);
+/* Tell the others what this member has left for them. */
+enum dyt_status dyti_session_hosts_tell(struct dyt_session *s,
+                                        struct dyti_session_link *k);
+/* What the hand waits for will not come: `rank` failed. */
+void dyti_session_call_off(struct dyt_session *s, struct dyti_session_link *k,
+                           uint32_t rank, enum dyt_status status);
+void dyti_session_hosts_end(struct dyti_session_link *k);
 
 /* ---- session_jobs.c: the service's --------------------------------------- */
 

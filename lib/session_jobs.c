@@ -4,12 +4,9 @@
 #include "base/array.h"
 #include "base/thread.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum dyt_status dyti_session_link_at(struct dyt_session *s, uint32_t number,
                                      struct dyti_session_link **out)
@@ -31,6 +28,7 @@ enum dyt_status dyti_session_link_at(struct dyt_session *s, uint32_t number,
             return DYTI_FAIL(DYT_ERR_NOMEM, "a link");
         }
         k->session = s;
+        k->control_fd = -1;
         s->link[number] = k;
     }
     if (st == DYT_OK) {
@@ -56,9 +54,8 @@ static void join_hand(struct dyti_session_link *k)
 
 static void call_hand_back(struct dyti_session_link *k)
 {
-    if (k->works && k->control != NULL) {
-        (void)dyti_link_abort_at(k->control, k->control_members, k->rank,
-                                 DYT_ERR_CANCELLED);
+    if (k->works) {
+        dyti_session_call_off(k->session, k, k->rank, DYT_ERR_CANCELLED);
     }
     join_hand(k);
 }
@@ -70,7 +67,7 @@ static void link_fini(struct dyt_session *s, struct dyti_session_link *k)
         s->last = NULL;
     }
     dyti_link_close(k->link);
-    dyti_link_control_unmap(k->control, k->control_members);
+    dyti_session_hosts_end(k);
     for (uint32_t i = 0; i < k->member_count; i++) {
         if (k->memory != NULL) {
             dyti_memory_view_fini(&k->memory[i]);
@@ -82,7 +79,6 @@ static void link_fini(struct dyt_session *s, struct dyti_session_link *k)
     free(k->memory);
     free(k->second);
     k->link = NULL;
-    k->control = NULL;
     k->memory = k->second = NULL;
     k->member_count = 0;
 }
@@ -161,27 +157,6 @@ static void lend_rows(const struct dyti_memory_view *own,
     copy->row_count = own->row_count;
 }
 
-static enum dyt_status open_control(struct dyti_session_link *k,
-                                    const struct dyti_msg_link *m)
-{
-    char path[64];
-    int fd;
-    enum dyt_status st;
-
-    snprintf(path, sizeof(path), "/proc/%u/fd/%d", m->pid, m->control_fd);
-    fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd < 0) {
-        return DYTI_FAIL(DYT_ERR_IO,
-                         "the manager's segment %s: %s (another user or "
-                         "container?)",
-                         path, strerror(errno));
-    }
-    st = dyti_link_control_map(fd, m->member_count, &k->control);
-    k->control_members = m->member_count;
-    close(fd);
-    return st;
-}
-
 /* By the hand. */
 static enum dyt_status open_link(struct dyt_session *s,
                                  struct dyti_session_link *k)
@@ -198,13 +173,15 @@ static enum dyt_status open_link(struct dyt_session *s,
                                  .cap_bytes = s->params.cap_bytes,
                                  .timeout_ns = m->timeout_ns,
                                  .live_set = m->live_set,
-                                 .control = k->control,
                                  .control_fd = -1};
     enum dyt_status st = fill_memory(s, m, k);
 
+    st = st != DYT_OK ? st : dyti_session_hosts_await(s, k);
     if (st != DYT_OK) {
         return st;
     }
+    p.control = k->control;
+    p.apart = k->apart.module != NULL ? &k->apart : NULL;
     lend_rows(&s->memory, &k->memory[m->rank]);
     if (k->second != NULL && m->rank >= m->source_count) {
         lend_rows(&s->second, &k->second[m->rank]);
@@ -399,7 +376,11 @@ enum dyt_status dyti_session_collect(struct dyt_session *s)
         struct dyti_session_link *k = s->link[i];
         bool opened;
 
-        if (k == NULL || !k->works || !atomic_load(&k->ended)) {
+        if (k == NULL || !k->works) {
+            continue;
+        }
+        st = dyti_session_hosts_tell(s, k);
+        if (st != DYT_OK || !atomic_load(&k->ended)) {
             continue;
         }
         opened = k->open.member_count > 0;
@@ -439,7 +420,7 @@ static enum dyt_status begin_open(struct dyt_session *s,
     k->rank = m->rank;
     k->source_count = m->source_count;
     k->report = (struct dyti_msg_report){.link = m->link};
-    st = st != DYT_OK ? st : open_control(k, m);
+    st = st != DYT_OK ? st : dyti_session_hosts_begin(s, k, m);
     if (st != DYT_OK) {
         dyti_msg_link_fini(m);
         return st;
@@ -502,6 +483,12 @@ enum dyt_status dyti_session_on_order(struct dyt_session *s,
     if (o.what == DYTI_ORDER_CLOSE) {
         if (k != NULL) {
             close_link(s, k);
+        }
+        return DYT_OK;
+    }
+    if (o.what == DYTI_ORDER_ABORT) {
+        if (k != NULL && k->works) {
+            dyti_session_call_off(s, k, o.rank, (enum dyt_status)o.status);
         }
         return DYT_OK;
     }

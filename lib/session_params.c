@@ -124,6 +124,8 @@ enum dyt_status dyti_session_copy_params(struct dyt_session *s,
     st = st != DYT_OK ? st : copy_text(s, 2, &p->pool);
     st = st != DYT_OK ? st : copy_text(s, 3, &p->key);
     st = st != DYT_OK ? st : copy_text(s, 4, &p->manager_key);
+    st = st != DYT_OK ? st : copy_text(s, 5, &p->host);
+    st = st != DYT_OK ? st : copy_text(s, 6, &p->host_address);
     st = st != DYT_OK ? st : copy_attributes(s);
     s->timeout_ns = p->timeout_ns > 0 ? p->timeout_ns : TIMEOUT_NS;
     return st;

@@ -245,6 +245,8 @@ static enum dyt_status on_frame(struct dyt_session *s,
         return dyti_session_on_link(s, f);
     case DYTI_MSG_ORDER:
         return dyti_session_on_order(s, f);
+    case DYTI_MSG_MEET:
+        return dyti_session_on_meet(s, f);
     case DYTI_MSG_ANSWER:
         return on_answer(s, f);
     case DYTI_MSG_BYE:

@@ -22,7 +22,7 @@ static void write_join(struct dyti_writer *w, const struct dyti_msg_join *m)
                                m->commit,  m->mapped,  m->verify,
                                m->policy,  m->quorum,  m->max_version_skew};
 
-    dyti_write_array(w, 3 + sizeof(number) / sizeof(number[0]) + 4);
+    dyti_write_array(w, 3 + sizeof(number) / sizeof(number[0]) + 5);
     dyti_write_text(w, m->job);
     dyti_write_text(w, m->pool);
     dyti_write_text(w, m->host_name);
@@ -33,6 +33,7 @@ static void write_join(struct dyti_writer *w, const struct dyti_msg_join *m)
     dyti_write_u64(w, m->pid);
     dyti_write_u64(w, m->pid_start);
     dyti_write_i64(w, m->timeout_ns);
+    dyti_write_bool(w, m->crosses);
 }
 
 static void read_join(struct dyti_reader *r, struct dyti_msg_join *m)
@@ -62,6 +63,7 @@ static void read_join(struct dyti_reader *r, struct dyti_msg_join *m)
     m->pid = read_u32(r, "pid");
     m->pid_start = dyti_read_u64(r, "start time", UINT64_MAX);
     m->timeout_ns = dyti_read_i64(r, "timeout");
+    m->crosses = dyti_read_bool(r, "crosses");
 }
 
 void dyti_msg_join_fini(struct dyti_msg_join *m)
@@ -104,12 +106,14 @@ DYTI_WIRE_DEFINE(joined)
 
 static void write_order(struct dyti_writer *w, const struct dyti_msg_order *m)
 {
-    dyti_write_array(w, 5);
+    dyti_write_array(w, 7);
     dyti_write_u64(w, m->what);
     dyti_write_u64(w, m->link);
     dyti_write_u64(w, m->epoch);
     dyti_write_u64(w, m->version);
     dyti_write_u64(w, m->from_sibling);
+    dyti_write_u64(w, m->rank);
+    dyti_write_i64(w, m->status);
 }
 
 static void read_order(struct dyti_reader *r, struct dyti_msg_order *m)
@@ -119,6 +123,8 @@ static void read_order(struct dyti_reader *r, struct dyti_msg_order *m)
     m->epoch = dyti_read_u64(r, "epoch", UINT64_MAX);
     m->version = dyti_read_u64(r, "version", UINT64_MAX);
     m->from_sibling = (uint32_t)dyti_read_u64(r, "source", 1);
+    m->rank = read_u32(r, "rank");
+    m->status = dyti_read_i32(r, "status");
 }
 
 void dyti_msg_order_fini(struct dyti_msg_order *m)

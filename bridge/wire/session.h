@@ -37,6 +37,7 @@ struct dyti_msg_join {
     uint32_t commit, mapped, verify;
     uint32_t policy, quorum, max_version_skew;
     uint64_t host; /* equal where memory can be mapped */
+    bool crosses;  /* it can take and send weights between hosts */
     uint32_t pid;
     uint64_t pid_start;
     int64_t timeout_ns;
@@ -114,15 +115,43 @@ struct dyti_msg_link {
                                    of member i */
     struct dyti_msg_part *part; /* [part_count] */
     uint32_t part_count;
+    /* Hosts: members with equal numbers, each that of the first of them, are on
+     * one.  The manager's segment is of island `manager_island`, UINT32_MAX: of
+     * none; elsewhere the first member makes one. */
+    uint32_t *island; /* [island_count] == member_count, owned */
+    uint32_t island_count, manager_island;
+    bool apart; /* weights go by messages */
 };
 
-enum dyti_session_order { DYTI_ORDER_RUN, DYTI_ORDER_CLOSE, DYTI_ORDER_COUNT };
+/* What members of a link leave for each other while they open it. */
+enum dyti_meet {
+    DYTI_MEET_CONTROL, /* int32_t: the descriptor of an island's segment */
+    DYTI_MEET_REGION,  /* the sender's part of the group's region */
+    DYTI_MEET_COUNT
+};
+
+struct dyti_msg_meet {
+    uint32_t link, rank;
+    uint32_t what;        /* enum dyti_meet */
+    unsigned char *bytes; /* [byte_count], owned */
+    uint32_t byte_count;
+};
+
+/* ABORT: member `rank` of the link is lost or has failed, with `status`. */
+enum dyti_session_order {
+    DYTI_ORDER_RUN,
+    DYTI_ORDER_CLOSE,
+    DYTI_ORDER_ABORT,
+    DYTI_ORDER_COUNT
+};
 
 struct dyti_msg_order {
     uint32_t what; /* enum dyti_session_order */
     uint32_t link;
     uint64_t epoch, version;
     uint32_t from_sibling; /* 0 or 1 */
+    uint32_t rank;
+    int32_t status;
 };
 
 struct dyti_msg_report {
@@ -182,6 +211,7 @@ DYTI_WIRE_PAIR(catalogue);
 DYTI_WIRE_PAIR(memory);
 DYTI_WIRE_PAIR(readers);
 DYTI_WIRE_PAIR(link);
+DYTI_WIRE_PAIR(meet);
 DYTI_WIRE_PAIR(order);
 DYTI_WIRE_PAIR(report);
 DYTI_WIRE_PAIR(request);

@@ -255,7 +255,7 @@ DYTI_WIRE_DEFINE(readers)
 
 static void write_link(struct dyti_writer *w, const struct dyti_msg_link *m)
 {
-    dyti_write_array(w, 13);
+    dyti_write_array(w, 16);
     dyti_write_u64(w, m->link);
     dyti_write_u64(w, m->rank);
     dyti_write_u64(w, m->source_count);
@@ -269,6 +269,27 @@ static void write_link(struct dyti_writer *w, const struct dyti_msg_link *m)
     dyti_write_i64(w, m->timeout_ns);
     dyti_write_u64(w, m->set_count);
     write_parts(w, m->part, m->part_count);
+    dyti_write_u64(w, m->manager_island);
+    dyti_write_bool(w, m->apart);
+    dyti_write_array(w, m->island_count);
+    for (uint32_t i = 0; i < m->island_count; i++) {
+        dyti_write_u64(w, m->island[i]);
+    }
+}
+
+static void read_islands(struct dyti_reader *outer, struct dyti_msg_link *m)
+{
+    struct dyti_reader r;
+
+    if (!dyti_read_nested(outer, "islands", &r)) {
+        return;
+    }
+    m->island = items(&r, "islands", r.count, sizeof(*m->island));
+    m->island_count = m->island != NULL ? r.count : 0;
+    for (uint32_t i = 0; i < m->island_count; i++) {
+        m->island[i] = (uint32_t)dyti_read_u64(&r, "island", i);
+    }
+    dyti_read_join(outer, &r);
 }
 
 static void read_link(struct dyti_reader *r, struct dyti_msg_link *m)
@@ -286,9 +307,13 @@ static void read_link(struct dyti_reader *r, struct dyti_msg_link *m)
     m->timeout_ns = dyti_read_i64(r, "timeout");
     m->set_count = (uint32_t)dyti_read_u64(r, "address sets", 2);
     m->part = read_parts(r, &m->part_count);
+    m->manager_island = (uint32_t)dyti_read_u64(r, "island", UINT32_MAX);
+    m->apart = dyti_read_bool(r, "apart");
+    read_islands(r, m);
     if (r->status == DYT_OK &&
-        (m->rank >= m->member_count || m->source_count >= m->member_count ||
-         m->source_count == 0 || m->set_count == 0 ||
+        (m->rank >= m->member_count || m->island_count != m->member_count ||
+         m->source_count >= m->member_count || m->source_count == 0 ||
+         m->set_count == 0 ||
          (uint64_t)m->member_count * m->set_count != m->part_count)) {
         r->status = DYTI_FAIL(DYT_ERR_FORMAT,
                               "link message: rank %u of %u, %u sources, %u "
@@ -301,7 +326,35 @@ static void read_link(struct dyti_reader *r, struct dyti_msg_link *m)
 void dyti_msg_link_fini(struct dyti_msg_link *m)
 {
     free_parts(m->part, m->part_count);
+    free(m->island);
     memset(m, 0, sizeof(*m));
 }
 
 DYTI_WIRE_DEFINE(link)
+
+/* ---- meet ---------------------------------------------------------------- */
+
+static void write_meet(struct dyti_writer *w, const struct dyti_msg_meet *m)
+{
+    dyti_write_array(w, 4);
+    dyti_write_u64(w, m->link);
+    dyti_write_u64(w, m->rank);
+    dyti_write_u64(w, m->what);
+    dyti_write_bin(w, m->bytes, m->byte_count);
+}
+
+static void read_meet(struct dyti_reader *r, struct dyti_msg_meet *m)
+{
+    m->link = (uint32_t)dyti_read_u64(r, "link", UINT32_MAX);
+    m->rank = (uint32_t)dyti_read_u64(r, "rank", INT32_MAX);
+    m->what = (uint32_t)dyti_read_u64(r, "what", DYTI_MEET_COUNT - 1);
+    m->bytes = dyti_read_items(r, "bytes", 1, &m->byte_count);
+}
+
+void dyti_msg_meet_fini(struct dyti_msg_meet *m)
+{
+    free(m->bytes);
+    memset(m, 0, sizeof(*m));
+}
+
+DYTI_WIRE_DEFINE(meet)

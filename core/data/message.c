@@ -32,6 +32,7 @@ static const char *const names[DYTI_MSG_COUNT] = {
     [DYTI_MSG_REQUEST] = "request",
     [DYTI_MSG_ANSWER] = "answer",
     [DYTI_MSG_STATUS] = "status",
+    [DYTI_MSG_MEET] = "meet",
 };
 
 const char *dyti_message_name(enum dyti_message type)

@@ -43,6 +43,7 @@ enum dyti_message {
     DYTI_MSG_REQUEST,   /* member: publish, offer, receive, … */
     DYTI_MSG_ANSWER,    /* manager: how a request ended */
     DYTI_MSG_STATUS,    /* anybody asks; the manager answers with JSON */
+    DYTI_MSG_MEET, /* member, by way of the manager, to those of its link */
     DYTI_MSG_COUNT
 };
 

@@ -331,6 +331,7 @@ static enum dyti_decision vote(struct dyti_switch *self,
 {
     const struct dyti_switch_params *params = &self->params;
 
+    mine = dyti_apart_votes(self, order->epoch, mine);
     dyti_switch_vote(params->control, params->wait, params->rank, order->epoch,
                      mine == DYT_OK ? DYTI_VOTE_READY : DYTI_VOTE_FAILED, mine);
     dyti_switch_at(order, DYTI_AT_VOTED);
@@ -405,6 +406,7 @@ static enum dyt_status leave(struct dyti_switch *self,
         st = commit(self, order);
     }
     dyti_switch_at(order, DYTI_AT_DECIDED);
+    dyti_apart_leave(self, order->epoch);
     dyti_switch_leave(page, self->params.rank, order->epoch);
     return st;
 }
@@ -455,6 +457,7 @@ enum dyt_status dyti_switch_run(struct dyti_switch *self,
     dyti_trace_end(&region, 0);
     met = moved = checked = now(self);
     if (st != DYT_OK && foreign_epoch(self, order)) {
+        dyti_apart_fail(self, st);
         DYTI_NOTE("preparing switch %llu on rank %u",
                   (unsigned long long)order->epoch, self->params.rank);
         report->version = atomic_load(&self->params.control->version);
@@ -466,6 +469,9 @@ enum dyt_status dyti_switch_run(struct dyti_switch *self,
         st = open_live(self, order);
         st = st != DYT_OK ? st : remember_sources(self, order);
         st = st != DYT_OK ? st : transfer(self, order);
+        if (st != DYT_OK) {
+            dyti_apart_fail(self, st);
+        }
         dyti_trace_end(&region, self->kept_bytes + self->moved_bytes);
         moved = now(self);
         dyti_switch_at(order, DYTI_AT_TRANSFERRED);

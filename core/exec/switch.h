@@ -66,6 +66,12 @@ struct dyti_switch_params {
     /* in_place: which links go by messages, as dyti_schedule_build() was told;
      * borrowed for dyti_switch_create() only. */
     const struct dyti_schedule_links *links;
+    /* Ranks with equal numbers share a control page, [world_size], borrowed;
+     * NULL: all do.  Others' votes come over `all`; a rank that fails tells
+     * them by breaking it, and no switch follows.  Only unmanaged ones, in one
+     * wave; the ranks that hold one copy must be on one page: what one page
+     * decides, another may not hear of. */
+    const uint32_t *island;
     const struct dyti_wait_ops *wait;
     const struct dyti_clock_ops *clock; /* NULL: all times are 0 */
     void *clock_self;

@@ -78,6 +78,19 @@ enum dyt_status dyti_fence_check(const struct dyti_switch *self,
 enum dyt_status dyti_fence_meet(const struct dyti_switch *self, uint64_t epoch,
                                 uint32_t fence);
 
+/* ---- apart.c ---------------------------------------------------------------
+ */
+
+/* Hear the votes of ranks that are on other pages and write them down here;
+ * returns this rank's own, which fails where they cannot be heard. */
+enum dyt_status dyti_apart_votes(struct dyti_switch *self, uint64_t epoch,
+                                 enum dyt_status mine);
+/* This rank has failed: who is on its page is told, and who is not loses the
+ * connection.  Nothing where all are on one page. */
+void dyti_apart_fail(struct dyti_switch *self, enum dyt_status status);
+/* Ranks on other pages have left this one. */
+void dyti_apart_leave(struct dyti_switch *self, uint64_t epoch);
+
 /* ---- run.c ----------------------------------------------------------------
  */
 

@@ -52,6 +52,13 @@ struct dyti_group_params {
     bool oversubscribed; /* more ranks than cores: sleep at once, never spin */
     const char *address; /* of this member, for groups that go over a network;
                             NULL: this host's own loopback; copied */
+    /* `shared` is a copy of this member's own, because the members are on
+     * several hosts: the caller carries what a member leaves in its part to the
+     * others' copies while they open, and so it does not tell who is late.
+     * `abort` is then this host's alone: a lost connection is not waited on. */
+    bool apart;
+    void (*changed)(void *arg); /* apart: this member's part has; any thread */
+    void *changed_arg;
 };
 
 /* Where the bytes of a message lie, if not in a buffer: the group asks for a

@@ -106,7 +106,9 @@ SessionParams = _struct("dyt_session_params", _u32("struct_size role")
                         + _u32("commit memory verify policy quorum "
                                "max_version_skew")
                         + [("cap_bytes", c.c_uint64),
-                           ("timeout_ns", c.c_int64)])
+                           ("timeout_ns", c.c_int64),
+                           ("host", c.c_char_p),
+                           ("host_address", c.c_char_p)])
 OfferParams = _struct("dyt_offer_params", _u32("struct_size snapshot") + [
     ("version", c.c_uint64), ("event", c.c_void_p)])
 Hook = c.CFUNCTYPE(c.c_int, c.c_void_p)

@@ -210,7 +210,8 @@ class Session(Handle):
                  memory: str = "own", verify: str = "sample",
                  policy: str = "all", quorum: int = 0,
                  max_version_skew: int = 0, cap_bytes: int = 0,
-                 timeout: float = 0.0) -> None:
+                 timeout: float = 0.0, host_name: Optional[str] = None,
+                 host_address: Optional[str] = None) -> None:
         address = address or default_address(job)
         if address.startswith("unix:"):
             pathlib.Path(address[5:]).parent.mkdir(0o700, parents=True,
@@ -236,7 +237,9 @@ class Session(Handle):
             verify=_abi.choice(_abi.VERIFIES, verify, "verify"),
             policy=_abi.choice(_abi.POLICIES, policy, "policy"),
             quorum=quorum, max_version_skew=max_version_skew,
-            cap_bytes=cap_bytes, timeout_ns=int(timeout * 1e9))
+            cap_bytes=cap_bytes, timeout_ns=int(timeout * 1e9),
+            host=_abi.encoded(host_name),
+            host_address=_abi.encoded(host_address))
         self.address, self.job, self.params = address, job, params
         self._view: Optional[ViewBuffer] = None
         self._hooks: Any = None

@@ -42,6 +42,9 @@ struct dyti_gloo_group {
     unsigned char *shared;
     struct dyti_abort_word *abort;
     int64_t timeout_ns;
+    bool apart; /* as the parameters say */
+    void (*told)(void *arg);
+    void *told_arg;
     enum dyt_status broken; /* DYT_OK, or why no call can work any more */
     struct dyti_group_traffic traffic;
     struct dyti_gloo *gloo; /* NULL: alone */

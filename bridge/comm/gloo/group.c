@@ -136,6 +136,9 @@ static enum dyt_status group_open(const struct dyti_group_params *params,
     group->shared = params->shared;
     group->abort = params->abort;
     group->timeout_ns = params->timeout_ns;
+    group->apart = params->apart;
+    group->told = params->changed;
+    group->told_arg = params->changed_arg;
     st = allocate(group);
     for (uint32_t i = 0; st == DYT_OK && i < params->size; i++) {
         group->world_rank[i] =

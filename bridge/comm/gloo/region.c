@@ -47,6 +47,9 @@ int dyti_gloo_store_set(void *arg, const char *key, const void *data,
     entry->offset = offset;
     entry->bytes = (uint32_t)bytes;
     atomic_store(&me->key_count, count + 1);
+    if (group->told != NULL) {
+        group->told(group->told_arg);
+    }
     return 0;
 }
 

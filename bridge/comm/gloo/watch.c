@@ -87,6 +87,9 @@ static uint32_t who_is_behind(const struct dyti_gloo_group *group)
 {
     uint32_t i = 0;
 
+    if (group->apart) { /* their words are not seen here */
+        return group->size;
+    }
     while (i < group->size &&
            (int32_t)(atomic_load(&dyti_gloo_member_at(group, i)->round) -
                      group->round) >= 0) {
@@ -117,7 +120,9 @@ static enum dyt_status too_late(struct dyti_gloo_group *group, uint32_t behind)
 enum dyt_status dyti_gloo_why(struct dyti_gloo_group *group,
                               enum dyti_gloo_result result, int64_t start)
 {
-    bool has_deadline = group->timeout_ns > 0;
+    bool has_deadline =
+        group->timeout_ns > 0 &&
+        !(group->apart && dyti_gloo_now_ns() - start < group->timeout_ns);
     int64_t until = has_deadline ? start + group->timeout_ns
                                  : dyti_gloo_now_ns() + ABORT_NS;
     const struct timespec slice = {.tv_nsec = 2000000};

@@ -81,6 +81,12 @@ struct dyt_session_params {
     uint64_t cap_bytes;        /* of memory of ours on this member; 0: no cap */
     int64_t timeout_ns;        /* of every wait that has no deadline of its own;
                                   0: 60 s */
+    /* Several hosts (docs/session.md). */
+    const char *host; /* members with equal names map each other's memory,
+                         others send; NULL: found out */
+    const char *host_address; /* numeric, of this host, where the others send
+                                 weights; NULL: where the manager is reached
+                                 from */
 };
 
 /**

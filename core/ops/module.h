@@ -1,0 +1,25 @@
+/* What is opened with dlopen, because it brings libraries that most have no use
+ * for: one entry symbol that gives a table.
+ *
+ * A module has its own copy of what it needs of core/, and so its own last
+ * error: who calls its tables takes the words of a failure from there.
+ * Threads: as the tables say. */
+#ifndef DYTI_OPS_MODULE_H
+#define DYTI_OPS_MODULE_H
+
+#include "ops/group.h"
+
+#define DYTI_MODULE_ABI   1u /* goes up with every change of a table in ops/ */
+#define DYTI_MODULE_ENTRY "dyt_module"
+
+struct dyti_module {
+    uint32_t struct_size;
+    uint32_t abi;     /* DYTI_MODULE_ABI of whoever built it */
+    const char *name; /* "gloo" */
+    const struct dyti_group_ops *group; /* NULL: it has none */
+    const char *(*error_message)(void); /* of the calling thread */
+};
+
+typedef const struct dyti_module *(*dyti_module_entry_fn)(void);
+
+#endif /* DYTI_OPS_MODULE_H */
