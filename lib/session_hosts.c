@@ -95,6 +95,13 @@ static enum dyt_status make_control(struct dyt_session *s,
     return st;
 }
 
+static bool has_control(struct dyt_session *s, void *arg)
+{
+    const struct dyti_session_link *k = arg;
+
+    return k->control != NULL || k->called_off || s->ending;
+}
+
 enum dyt_status dyti_session_hosts_await(struct dyt_session *s,
                                          struct dyti_session_link *k)
 {
@@ -102,13 +109,10 @@ enum dyt_status dyti_session_hosts_await(struct dyt_session *s,
     enum dyt_status st = DYT_OK;
 
     pthread_mutex_lock(&s->lock);
-    while (k->control == NULL && !k->called_off && !s->ending && st == DYT_OK) {
-        if (!dyti_session_sleep(s, until)) {
-            st = DYTI_FAIL(DYT_ERR_TIMEOUT,
-                           "the first of this host made no control segment");
-        }
-    }
-    if (st == DYT_OK && k->control == NULL) {
+    if (dyti_session_wait(s, until, false, has_control, k) != DYT_OK) {
+        st = DYTI_FAIL(DYT_ERR_TIMEOUT,
+                       "the first member of this host made no control segment");
+    } else if (k->control == NULL) {
         st = DYTI_FAIL(DYT_ERR_PEER, "another member of the link has failed");
     }
     pthread_mutex_unlock(&s->lock);

@@ -284,7 +284,7 @@ static void read_islands(struct dyti_reader *outer, struct dyti_msg_link *m)
     if (!dyti_read_nested(outer, "islands", &r)) {
         return;
     }
-    m->island = items(&r, "islands", r.count, sizeof(*m->island));
+    m->island = dyti_read_room(&r, "islands", r.count, sizeof(*m->island), 0);
     m->island_count = m->island != NULL ? r.count : 0;
     for (uint32_t i = 0; i < m->island_count; i++) {
         m->island[i] = (uint32_t)dyti_read_u64(&r, "island", i);
