@@ -9,6 +9,10 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#ifndef DYT_MEMBER
+#define DYT_MEMBER "build/test/tests/test.session_member"
+#endif
+
 #define LINE_BYTES 4096
 #define WAIT_MS    60000 /* a line that takes longer hangs */
 #define ORPHAN_MS  1500  /* deadline of an update whose trainer is killed */
