@@ -81,10 +81,9 @@ def transitions(records):
            "model / what changes / ranks. Everything in this table comes from "
            "the discrete-event model; the bound is what no plan can be faster "
            "than ([bounds](bounds.md)). All kinds of state move, but for "
-           "rollouts, where `param` does. `funnel` gathers to the first replica "
-           "of a rank and passes on when all of it has come; the form that "
-           "chooses a replica for each tensor is in the table of schedules "
-           "below, and costs far less.")
+           "rollouts, where `param` does. `funnel` gathers each tensor to the "
+           "first of the replicas that hold parts of it, sends it to the first "
+           "that wants it, and scatters it from there.")
     yield ""
     columns = ("transition", "bound", "optimal", "over the bound") + STRATEGIES
     yield from markdown(columns, [
