@@ -1,6 +1,7 @@
 """Writes docs/performance.md from the benchmarks' records.
 
 usage: performance.py RECORDS.jsonl... [--page docs/performance.md]
+                      [--note "when and how they were measured"]
 
 Records are those that programs under bench/ write with --json: transitions
 (simulated), schedule, simulator, plan, placement and switch.  Simulated and
@@ -121,13 +122,16 @@ def rest(records, bench, title, text):
     yield ""
 
 
-def page(records):
+def page(records, note):
     yield "# How fast switches are"
     yield ""
     yield ("Written by `bench/performance.py` from the records of the programs "
            "under `bench/`; [benchmarks](benchmarks.md) says how they measure. "
            "Simulated and measured figures never share a column.")
     yield ""
+    if note:
+        yield note
+        yield ""
     yield from transitions(records)
     yield from others()
     yield from rest(records, "simulator", "How far the simulator can be trusted",
@@ -163,9 +167,10 @@ def main():
     parser.add_argument("records", nargs="+", type=pathlib.Path)
     parser.add_argument("--page", type=pathlib.Path,
                         default=pathlib.Path("docs/performance.md"))
+    parser.add_argument("--note", default="")
     args = parser.parse_args()
     records = [r for path in args.records for r in lines(path)]
-    args.page.write_text("\n".join(page(records)).rstrip() + "\n")
+    args.page.write_text("\n".join(page(records, args.note)).rstrip() + "\n")
     print(f"{args.page}: {len(records)} records")
 
 
