@@ -257,6 +257,10 @@ inline int __popc(unsigned bits)
 {
     return __builtin_popcount(bits);
 }
+inline int __clz(int bits)
+{
+    return bits == 0 ? 32 : __builtin_clz(static_cast<unsigned>(bits));
+}
 inline int __ffs(int bits)
 {
     return __builtin_ffs(bits);
