@@ -84,11 +84,13 @@ static void spoil(struct engine *e, struct dyt_engine_sample *s)
     s->finish = is(e, "finish") ? 9 : s->finish;
     s->index = is(e, "index") ? 2 : is(e, "twice") ? 0 : s->index;
     s->id = is(e, "stranger") ? 999 : s->id;
-    s->span_count = is(e, "no-span") ? 0 : is(e, "spans") ? 2 : 1;
+    s->span_count = is(e, "no-span")                      ? 0
+                    : is(e, "spans") || is(e, "straddle") ? 2
+                                                          : 1;
     e->span[0].first = is(e, "late-span") ? 1 : 0;
-    e->span[0].version = e->version - (is(e, "old") ? 1 : 0);
+    e->span[0].version = e->version - (is(e, "old") || is(e, "straddle"));
     e->span[1].version = e->version;
-    e->span[1].first = 0; /* does not rise */
+    e->span[1].first = is(e, "straddle") ? 2 : 0; /* 0 does not rise */
 }
 
 static enum dyt_status engine_collect(void *self, int64_t timeout_ns,

@@ -112,6 +112,7 @@ static void answers_that_cannot_be_are_refused(void **state)
         {"late-span", DYT_ERR_FORMAT, "first token has no version"},
         {"spans", DYT_ERR_FORMAT, "version span 1 begins at token 0"},
         {"old", DYT_ERR_STATE, "made with version 6"},
+        {"straddle", DYT_ERR_STATE, "made with version 6"},
         {"silent", DYT_ERR_TIMEOUT, "4 are missing"},
     };
 
