@@ -8,7 +8,7 @@ import time
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from servers import load_shards
 
 RANKS = 2
@@ -36,8 +36,6 @@ def rank_of(rank, store, models, dtype, jobs, commands, replies):
     dist.init_process_group("gloo", rank=rank, world_size=RANKS,
                             store=dist.FileStore(store, RANKS))
     module = shard(models["A"], dtype)
-    sets = {name: load_file(str(path / "model.safetensors"))
-            for name, path in models.items()}
     sync = {}
     for job, address in jobs.items():
         sync[job] = dt.Trainer(module, address=address, job=job)
@@ -45,7 +43,7 @@ def rank_of(rank, store, models, dtype, jobs, commands, replies):
     while (command := commands.get()) is not None:
         what, argument, version, name = command
         if what == "offer":
-            load_shards(module, sets[name])
+            load_shards(module, models[name])
             dist.barrier()
             begun = time.perf_counter()
             with sync[argument].offered(version, timeout=120):
