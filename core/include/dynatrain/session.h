@@ -102,10 +102,10 @@ DYT_API enum dyt_status dyt_session_join(
     const struct dyt_session_params *params, dyt_session **out_session);
 
 /**
- * Say what this member holds, once.  Blocks until every member of the trainer
- * (and of this replica, for receivers) has done so and everything fits.
- * Nothing moves.  Pointers are checked: memory that is not mapped, or not
- * writable for a receiver, is an error.
+ * Say what this member holds, once; again where it failed.  Blocks until every
+ * member of the trainer (and of this replica, for receivers) has done so and
+ * everything fits. Nothing moves.  Pointers are checked: memory that is not
+ * mapped, or not writable for a receiver, is an error.
  *
  * @param rules  for rows without pieces; NULL: tensors are named as in the VPS
  *               and not cut
@@ -229,7 +229,8 @@ struct dyt_session_hooks {
     uint32_t reserved;
     void *arg;
     enum dyt_status (*pause)(void *arg);  /* stop using the rows */
-    enum dyt_status (*resume)(void *arg); /* version is committed, or not */
+    enum dyt_status (*resume)(void *arg); /* version is committed, or not;
+                                             after kv_cache is restored */
     enum dyt_status (*release)(void *arg, uint32_t tags);
     enum dyt_status (*restore)(void *arg, uint32_t tags);
 };
