@@ -292,9 +292,8 @@ static void one_copy_enters_a_host(void **state)
         update(m, 1, 7, v);
         for (uint32_t r = 0; r < 6; r++) {
             moved += m[1 + r].report.moved_bytes;
-            entered[r / 3] += m[1 + r].report.source == 0
-                                  ? m[1 + r].report.moved_bytes
-                                  : 0;
+            entered[r / 3] +=
+                m[1 + r].report.source == 0 ? m[1 + r].report.moved_bytes : 0;
         }
         assert_int_equal(BYTES, entered[0]);
         assert_int_equal(BYTES, entered[1]);
@@ -303,9 +302,69 @@ static void one_copy_enters_a_host(void **state)
     leave_all(m, 7);
 }
 
+/* The manager can make no control segment: whoever waits hears it, long before
+ * a deadline would come; and the next time it works. */
+static void a_link_that_cannot_open_fails_at_once(void **state)
+{
+    const char *folder = dyt_test_dir();
+    struct rlimit before, none;
+    struct timespec t[2];
+    struct member m[2];
+
+    (void)state;
+    assert_int_equal(0, chmod(folder, 0700));
+    describe(&m[0], folder, NULL, UINT32_MAX, 0, 1);
+    describe(&m[1], folder, NULL, 0, 0, 1);
+    m[0].join.timeout_ns = m[1].join.timeout_ns = 60 * SECOND;
+    enter_all(m, 2);
+    m[0].version = m[1].version = 1;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(0, getrlimit(RLIMIT_FSIZE, &before));
+    none = before;
+    none.rlim_cur = 0;
+    assert_int_equal(0, setrlimit(RLIMIT_FSIZE, &none));
+    clock_gettime(CLOCK_MONOTONIC, &t[0]);
+    {
+        pthread_t offers;
+
+        assert_int_equal(0, pthread_create(&offers, NULL, offer_thread, &m[0]));
+        (void)receive_thread(&m[1]);
+        assert_int_equal(0, setrlimit(RLIMIT_FSIZE, &before));
+        clock_gettime(CLOCK_MONOTONIC, &t[1]);
+        assert_int_equal(DYT_ERR_NOMEM, m[1].status);
+        assert_non_null(strstr(m[1].text, "control segment"));
+        assert_true(t[1].tv_sec - t[0].tv_sec < 30); /* of 60 */
+        (void)receive_thread(&m[1]);
+        assert_int_equal(DYT_OK, m[1].status);
+        pthread_join(offers, NULL);
+        assert_int_equal(DYT_OK, m[0].status);
+    }
+    leave_all(m, 2);
+}
+
+static void without_the_module_it_is_refused_by_name(void **state)
+{
+    const char *folder = dyt_test_dir();
+    struct member m[2];
+
+    (void)state;
+    assert_int_equal(0, chmod(folder, 0700));
+    assert_int_equal(0, setenv("DYNATRAIN_MODULES", folder, 1));
+    describe(&m[0], folder, "a", UINT32_MAX, 0, 1);
+    describe(&m[1], folder, "b", 0, 0, 1);
+    assert_ok(enter(&m[0]));
+    assert_status(DYT_ERR_UNSUPPORTED, enter(&m[1]));
+    assert_non_null(strstr(m[1].text, "libdynatrain-gloo.so"));
+    assert_non_null(strstr(m[1].text, "on one host"));
+    assert_int_equal(0, unsetenv("DYNATRAIN_MODULES"));
+    leave_all(m, 2);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_mode_crosses),
     cmocka_unit_test(a_trainer_on_two_hosts),
     cmocka_unit_test(one_copy_enters_a_host),
+    cmocka_unit_test(a_link_that_cannot_open_fails_at_once),
+    cmocka_unit_test(without_the_module_it_is_refused_by_name),
 };
 DYT_TEST_MAIN(tests)
