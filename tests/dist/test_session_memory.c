@@ -94,7 +94,7 @@ static void rows_stay_where_they_are(void **state)
 
 /* ---- growth -------------------------------------------------------------- */
 
-/* The sixteenth version needs what the third needed. */
+/* The sixteenth version needs what the fourth needed. */
 static void versions_leave_nothing_behind(void **state)
 {
     (void)state;
@@ -180,14 +180,12 @@ static void memory_that_will_not_do_is_refused_by_name(void **state)
     int pipes[2], shorter = memfd_create("short", MFD_CLOEXEC);
     void *sealed =
         mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    void *gone = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *gone = (void *)(uintptr_t)4096; /* never mapped */
 
     (void)state;
     assert_int_equal(0, pipe2(pipes, O_CLOEXEC));
     assert_int_equal(0, ftruncate(shorter, 100));
-    assert_true(sealed != MAP_FAILED && gone != MAP_FAILED);
-    munmap(gone, 4096);
+    assert_true(sealed != MAP_FAILED);
     all_ok(t, 1, enter);
     wrong = with_tensors(folder, DYT_ROLE_RECEIVER, 6, 1024);
     wrong->row[0].data = sealed; /* read-only */
