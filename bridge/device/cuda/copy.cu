@@ -22,6 +22,8 @@ constexpr uint64_t SECTOR = 32;
 constexpr uint64_t BORDER = 128;
 constexpr uint64_t WORTH = 4096; // bytes for a warp
 constexpr uint32_t TILE = 32, PITCH = 33;
+[[maybe_unused]] constexpr int MIN_BLOCKS =
+    5; // on a multiprocessor: 102 registers, no spill
 
 template <class T> __device__ __forceinline__ T load_at(uint64_t address)
 {
@@ -560,7 +562,7 @@ __device__ __forceinline__ void move_turned(const box_t *b, part mine,
 
 // ---- the kernel ------------------------------------------------------------
 
-__global__ void __launch_bounds__(BLOCK)
+__global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
     copy_boxes(const box_t *box, const uint64_t *first, uint32_t count,
                uint64_t bytes)
 {
