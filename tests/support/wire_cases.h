@@ -162,14 +162,17 @@ static struct dyti_msg_part wire_parts[] = {
      .shard_count = 2},
     {.pid = 1, .extent = wire_extents, .extent_count = 1}};
 static uint8_t wire_dtypes[] = {0, 1, 255, 2};
+static uint32_t wire_islands[] = {0, 1};
+static uint8_t wire_told[] = {7, 0, 0, 255};
 
 WIRE_CASE(join, .job = "job_1", .pool = "rollout", .host_name = "h\xc3\xb6st",
           .role = 1, .replica = 2, .rank = 3, .size = 4, .tp_rank = 5,
           .tp_size = 6, .pp_rank = 7, .pp_size = 8, .dp_rank = 9, .dp_size = 10,
           .ep_rank = 11, .ep_size = 12, .commit = DYT_COMMIT_IN_PLACE,
-          .mapped = 1, .verify = DYT_VERIFY_OFF, .policy = DYT_POLICY_QUORUM,
-          .quorum = 13, .max_version_skew = UINT32_MAX, .host = UINT64_MAX,
-          .pid = 14, .pid_start = 15, .timeout_ns = INT64_MIN)
+          .crosses = true, .mapped = 1, .verify = DYT_VERIFY_OFF,
+          .policy = DYT_POLICY_QUORUM, .quorum = 13,
+          .max_version_skew = UINT32_MAX, .host = UINT64_MAX, .pid = 14,
+          .pid_start = 15, .timeout_ns = INT64_MIN)
 WIRE_CASE(joined, .member = INT32_MAX, .host = 1, .pid = UINT32_MAX,
           .pid_start = UINT64_MAX)
 WIRE_CASE(rows, .row = wire_rows, .row_count = 3)
@@ -182,7 +185,10 @@ WIRE_CASE(link, .link = 1, .rank = 1, .source_count = 1, .member_count = 2,
           .commit = DYT_COMMIT_DOUBLE, .verify = DYT_VERIFY_FULL,
           .kinds = UINT32_MAX, .live_set = 1, .pid = 5, .control_fd = -1,
           .timeout_ns = INT64_MAX, .set_count = 1, .part = wire_parts,
-          .part_count = 2)
+          .part_count = 2, .island = wire_islands, .island_count = 2,
+          .manager_island = UINT32_MAX, .apart = true)
+WIRE_CASE(meet, .link = 1, .rank = 2, .what = DYTI_MEET_COUNT - 1,
+          .bytes = wire_told, .byte_count = 4)
 WIRE_CASE(order, .what = DYTI_ORDER_CLOSE, .link = UINT32_MAX,
           .epoch = UINT64_MAX, .version = 1, .from_sibling = 1)
 WIRE_CASE(report, .link = 7, .epoch = 8, .status = DYT_ERR_PEER,
@@ -206,8 +212,9 @@ static const struct wire_case wire_cases[] = {
     WIRE_ROW(metrics),   WIRE_ROW(checkpoint), WIRE_ROW(error),
     WIRE_ROW(join),      WIRE_ROW(joined),     WIRE_ROW(rows),
     WIRE_ROW(catalogue), WIRE_ROW(memory),     WIRE_ROW(readers),
-    WIRE_ROW(link),      WIRE_ROW(order),      WIRE_ROW(report),
-    WIRE_ROW(request),   WIRE_ROW(answer),     WIRE_ROW(status)};
+    WIRE_ROW(link),      WIRE_ROW(meet),       WIRE_ROW(order),
+    WIRE_ROW(report),    WIRE_ROW(request),    WIRE_ROW(answer),
+    WIRE_ROW(status)};
 #define WIRE_CASE_COUNT (sizeof(wire_cases) / sizeof(wire_cases[0]))
 
 static const struct dyti_envelope wire_envelope = {.protocol = DYTI_PROTOCOL,
