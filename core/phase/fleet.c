@@ -280,6 +280,21 @@ static void take_policy(struct dyti_fleet *fleet,
     }
 }
 
+/* Who comes anew is behind nobody: it waits for those that sleep. */
+static uint64_t most_releases(const struct dyti_fleet *fleet, uint32_t group)
+{
+    const struct dyti_fleet_group *g = &fleet->group[group];
+    uint64_t most = 0;
+
+    for (uint32_t r = 0; r < g->size; r++) {
+        uint64_t n =
+            g->member[r] != NONE ? fleet->member[g->member[r]].releases : 0;
+
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
 enum dyt_status dyti_fleet_join(struct dyti_fleet *fleet,
                                 const struct dyti_fleet_place *p,
                                 int64_t now_ns, uint32_t *out_member)
@@ -311,6 +326,7 @@ enum dyt_status dyti_fleet_join(struct dyti_fleet *fleet,
                                                    .place = *p,
                                                    .group = at,
                                                    .heard_ns = now_ns};
+    fleet->member[id].releases = most_releases(fleet, at);
     fleet->group[at].member[p->rank] = id;
     dyti_fleet_move(&fleet->group[at], DYTI_GE_JOIN);
     if (at == 0 && p->rank == 0) {

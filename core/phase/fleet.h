@@ -89,7 +89,8 @@ struct dyti_fleet_member {
     bool publishing, offering, taking, receiving, releasing, restoring;
     uint64_t want; /* receive: at least this version */
     bool released;
-    bool pinned; /* trainer: may not write */
+    uint64_t releases; /* since the last version: more is ahead of others */
+    bool pinned;       /* trainer: may not write */
 };
 
 struct dyti_fleet_group {

@@ -97,6 +97,8 @@ void dyti_fleet_take_withdraw(struct dyti_fleet *fleet,
 /* Answers all receives of a group. */
 void dyti_fleet_received(struct dyti_fleet *fleet, uint32_t group,
                          enum dyt_status status, const char *text);
+/* Ends the receives of a group whose other ranks went to sleep. */
+void dyti_fleet_refuse_asleep(struct dyti_fleet *fleet, uint32_t group);
 /* Start what may start. */
 void dyti_fleet_pump_links(struct dyti_fleet *fleet, int64_t now_ns);
 

@@ -213,6 +213,7 @@ void dyti_fleet_pump_release(struct dyti_fleet *fleet)
             continue;
         }
         m->released = m->releasing;
+        m->releases += m->releasing;
         m->releasing = m->restoring = false;
         for (uint32_t r = 0; r < g->size; r++) {
             released +=
@@ -225,5 +226,8 @@ void dyti_fleet_pump_release(struct dyti_fleet *fleet)
             g->version = 0;
         }
         dyti_fleet_answer(fleet, DYTI_ACT_RELEASED, i, 0, DYT_OK, NULL);
+        if (g->role == DYTI_FLEET_RECEIVER) {
+            dyti_fleet_refuse_asleep(fleet, m->group);
+        }
     }
 }

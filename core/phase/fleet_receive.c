@@ -4,11 +4,64 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A rank that released its weights after all that `member` has released: no
+ * receive of the two can meet.  NONE: nobody; one that released as often as
+ * `member` may only be slower to wake. */
+static uint32_t gone_to_sleep(const struct dyti_fleet *fleet, uint32_t member)
+{
+    const struct dyti_fleet_member *m = &fleet->member[member];
+    const struct dyti_fleet_group *g = &fleet->group[m->group];
+
+    for (uint32_t r = 0; r < g->size; r++) {
+        uint32_t id = g->member[r];
+
+        if (id != NONE && fleet->member[id].released &&
+            fleet->member[id].releases > m->releases) {
+            return id;
+        }
+    }
+    return NONE;
+}
+
+/* "rank 1 of replica rollout/0 (…) has released its weights: …" */
+static void sleeper_text(const struct dyti_fleet *fleet, uint32_t sleeper,
+                         char *out, size_t n)
+{
+    char who[256];
+
+    dyti_fleet_member_text(fleet, sleeper, who, sizeof(who));
+    snprintf(out, n,
+             "%s has released its weights: release and restore them on every "
+             "rank of a replica before it receives",
+             who);
+}
+
+void dyti_fleet_refuse_asleep(struct dyti_fleet *fleet, uint32_t group)
+{
+    const struct dyti_fleet_group *g = &fleet->group[group];
+
+    for (uint32_t r = 0; r < g->size; r++) {
+        uint32_t id = g->member[r];
+        uint32_t sleeper = id != NONE && fleet->member[id].receiving
+                               ? gone_to_sleep(fleet, id)
+                               : NONE;
+
+        if (sleeper != NONE) {
+            char text[DYTI_FLEET_TEXT_BYTES];
+
+            sleeper_text(fleet, sleeper, text, sizeof(text));
+            dyti_fleet_received(fleet, group, DYT_ERR_STATE, text);
+            return;
+        }
+    }
+}
+
 enum dyt_status dyti_fleet_take_receive(struct dyti_fleet *fleet,
                                         const struct dyti_fleet_event *e)
 {
     struct dyti_fleet_member *m = &fleet->member[e->member];
     const struct dyti_fleet_group *g = &fleet->group[m->group];
+    uint32_t sleeper;
 
     if (g->role != DYTI_FLEET_RECEIVER || m->state < DYTI_MEMBER_FITTED) {
         return DYTI_FAIL(DYT_ERR_STATE, "a receive before publish was done");
@@ -22,6 +75,13 @@ enum dyt_status dyti_fleet_take_receive(struct dyti_fleet *fleet,
     }
     if (g->state == DYTI_GROUP_DEAD) {
         return DYTI_FAIL(DYT_ERR_PEER, "%s", g->why);
+    }
+    sleeper = gone_to_sleep(fleet, e->member);
+    if (sleeper != NONE) {
+        char text[DYTI_FLEET_TEXT_BYTES];
+
+        sleeper_text(fleet, sleeper, text, sizeof(text));
+        return DYTI_FAIL(DYT_ERR_STATE, "%s", text);
     }
     m->receiving = true;
     m->want = e->version;
@@ -40,6 +100,9 @@ void dyti_fleet_received(struct dyti_fleet *fleet, uint32_t group,
         struct dyti_fleet_member *m =
             g->member[r] != NONE ? &fleet->member[g->member[r]] : NULL;
 
+        if (m != NULL && status == DYT_OK) { /* all are at this one call */
+            m->releases = 0;
+        }
         if (m != NULL && m->receiving) {
             m->receiving = false;
             dyti_fleet_answer(fleet, DYTI_ACT_RECEIVED, g->member[r],

@@ -343,10 +343,12 @@ static void a_sleeping_replica_takes_and_serves_nothing(void **state)
         all_offer(p.t, 1, 2);
         /* one rank sleeps: no rank of the replica takes anything */
         assert_ok(dyt_session_release(p.r[0]->session, DYT_TAG_WEIGHTS));
-        all_ask(p.r, 2, 2, 100000000);
+        all_ask(p.r, 2, 2, -1); /* no deadline: both hear it at once */
         all_call(p.r, 2, receive);
         assert_int_equal(DYT_ERR_STATE, p.r[0]->status);
-        assert_true(p.r[1]->status != DYT_OK);
+        assert_int_equal(DYT_ERR_STATE, p.r[1]->status);
+        assert_non_null(strstr(p.r[1]->text, "rank 0 of replica"));
+        assert_non_null(strstr(p.r[1]->text, "has released its weights"));
         assert_true(holds(p.r[1], 1));
         assert_status(DYT_ERR_STATE,
                       dyt_session_valid(p.r[0]->session, &version));
@@ -363,6 +365,39 @@ static void a_sleeping_replica_takes_and_serves_nothing(void **state)
     }
 }
 
+/* A rank that waits for a version hears that another went to sleep; one that
+ * is only slower to sleep or to wake is waited for. */
+static void a_rank_that_falls_asleep_ends_the_others_receive(void **state)
+{
+    struct pair p = make_pair(&session_modes[0], 2);
+    struct member *waits = p.r[0];
+    struct member_call call;
+
+    (void)state;
+    enter_pair(&p);
+    pass_on(p.t, 1, p.r, 2, 1);
+    all_ask(&waits, 1, 2, -1);
+    call_start(&call, waits, receive);
+    assert_ok(dyt_session_release(p.r[1]->session, DYT_TAG_WEIGHTS));
+    assert_int_equal(DYT_ERR_STATE, call_end(&call));
+    assert_non_null(strstr(waits->text, "rank 1 of replica"));
+    assert_non_null(strstr(waits->text, "has released its weights"));
+    assert_true(holds(waits, 1)); /* and it serves on */
+    /* rank 0 sleeps and wakes while rank 1 still sleeps */
+    assert_ok(dyt_session_release(waits->session, DYT_TAG_WEIGHTS));
+    assert_ok(dyt_session_restore(waits->session, DYT_TAG_WEIGHTS));
+    all_offer(p.t, 1, 2);
+    all_ask(p.r, 2, 2, -1);
+    call_start(&call, waits, receive);
+    assert_ok(dyt_session_restore(p.r[1]->session, DYT_TAG_WEIGHTS));
+    receive(p.r[1]);
+    assert_int_equal(DYT_OK, call_end(&call));
+    assert_int_equal(DYT_OK, p.r[1]->status);
+    assert_true(holds(p.r[0], 2) && holds(p.r[1], 2));
+    all_ok(p.t, 1, end_offer);
+    end_pair(&p);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_same_weights_again_are_the_same_bits),
     cmocka_unit_test(nothing_is_served_before_the_first_commit),
@@ -373,5 +408,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(rows_may_be_written_at_once_every_time),
     cmocka_unit_test(a_trainer_may_leave_when_its_ticket_is_done),
     cmocka_unit_test(a_sleeping_replica_takes_and_serves_nothing),
+    cmocka_unit_test(a_rank_that_falls_asleep_ends_the_others_receive),
 };
 DYT_TEST_MAIN(tests)

@@ -325,6 +325,59 @@ static void a_broken_link_answers_no_later_receive(void **state)
     end_world(w);
 }
 
+static enum dyt_status sleeps(struct world *w, uint32_t member, bool wakes)
+{
+    return ask(w, member, ASK_RELEASE,
+               (struct dyti_fleet_event){.kind = wakes ? DYTI_FLEET_RESTORE
+                                                       : DYTI_FLEET_RELEASE});
+}
+
+/* Rank 1 sleeps, rank 0 does not and receives, before or after. */
+static void a_sleeping_rank_ends_the_others_receives(void **state)
+{
+    static const char why[] = "rank 1 of replica rollout/0 (pid 0 on here) has "
+                              "released its weights";
+    struct world *w = published(0);
+
+    (void)state;
+    assert_int_equal(2, join(w, 0, 0, 2));
+    assert_int_equal(3, join(w, 0, 1, 2));
+    assert_ok(publish(w, 2));
+    assert_ok(publish(w, 3));
+    pay_all(w);
+    offer_both(w, 1);
+    assert_ok(receive(w, 2, 1)); /* it waits for the other */
+    assert_ok(sleeps(w, 3, false));
+    assert_false(w->asked[2][ASK_RECEIVE]);
+    assert_int_equal(DYT_ERR_STATE, w->said[2][ASK_RECEIVE]);
+    assert_non_null(strstr(w->text[2], why));
+    assert_status(DYT_ERR_STATE, receive(w, 2, 1)); /* and again */
+    assert_error_has(why);
+    /* both sleep, one is slower to wake: it is waited for */
+    assert_ok(sleeps(w, 2, false));
+    assert_ok(sleeps(w, 2, true));
+    assert_ok(receive(w, 2, 1));
+    assert_true(w->asked[2][ASK_RECEIVE]);
+    assert_ok(sleeps(w, 3, true));
+    assert_ok(receive(w, 3, 1));
+    pay_all(w);
+    assert_int_equal(DYT_OK, w->said[2][ASK_RECEIVE]);
+    assert_int_equal(1, w->held[2]);
+    /* one is slower to fall asleep: the other, awake again, waits */
+    offer_both(w, 2);
+    assert_ok(sleeps(w, 3, false));
+    assert_ok(sleeps(w, 3, true));
+    assert_ok(receive(w, 3, 2));
+    assert_ok(sleeps(w, 2, false));
+    assert_true(w->asked[3][ASK_RECEIVE]);
+    assert_ok(sleeps(w, 2, true));
+    assert_ok(receive(w, 2, 2));
+    pay_all(w);
+    assert_int_equal(DYT_OK, w->said[3][ASK_RECEIVE]);
+    assert_int_equal(2, w->held[3]);
+    end_world(w);
+}
+
 static void a_cancelled_offer_waits_for_its_readers(void **state)
 {
     struct world *w = published(1);
@@ -535,6 +588,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(skew_holds_the_fast_back),
     cmocka_unit_test(the_dead_are_dropped_and_fail_nobody),
     cmocka_unit_test(a_broken_link_answers_no_later_receive),
+    cmocka_unit_test(a_sleeping_rank_ends_the_others_receives),
     cmocka_unit_test(a_cancelled_offer_waits_for_its_readers),
     cmocka_unit_test(a_snapshot_frees_the_rows_at_once),
     cmocka_unit_test(no_order_of_events_breaks_it),
