@@ -50,8 +50,7 @@ static enum dyt_status act_catalogue(struct dyti_session_manager *m)
     return dyti_fleet_take(&m->fleet, &e, dyti_manager_now());
 }
 
-static enum dyt_status act_share(struct dyti_session_manager *m,
-                                 uint32_t member)
+static enum dyt_status share(struct dyti_session_manager *m, uint32_t member)
 {
     struct dyti_envelope e = dyti_manager_envelope(m, DYTI_MSG_CATALOGUE);
     struct dyti_msg_catalogue catalogue;
@@ -66,6 +65,23 @@ static enum dyt_status act_share(struct dyti_session_manager *m,
                            &buffer);
     dyti_msg_catalogue_fini(&catalogue);
     return st;
+}
+
+/* Who cannot be sent it does not wait for it: its publish has failed. */
+static enum dyt_status act_share(struct dyti_session_manager *m,
+                                 uint32_t member)
+{
+    struct dyti_fleet_event e = {.kind = DYTI_FLEET_FITTED, .member = member};
+    char text[DYTI_FLEET_TEXT_BYTES];
+
+    e.status = share(m, member);
+    if (e.status == DYT_OK || e.status == DYT_ERR_NOMEM) {
+        return e.status;
+    }
+    snprintf(text, sizeof(text), "the trainer's tensors cannot be told: %s",
+             dyti_error_message());
+    e.text = text;
+    return dyti_fleet_take(&m->fleet, &e, dyti_manager_now());
 }
 
 /* ---- does a group fit? --------------------------------------------------- */

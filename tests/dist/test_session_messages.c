@@ -1,5 +1,6 @@
 /* What an update costs in control messages: a few for each member, whatever the
- * number of members and rows, and none of them long. */
+ * number of members and rows, and none of them long.  And one that is longer
+ * than a frame may be ends the call that it was for. */
 #include "dyt_zmq_tsan.h"
 #include "session_world.h"
 
@@ -34,9 +35,17 @@ enum dyt_status __real_dyti_hub_client_send(struct dyti_hub_client *client,
 enum dyt_status __wrap_dyti_hub_client_send(struct dyti_hub_client *client,
                                             struct dyti_buffer *buffer);
 
+static atomic_uint too_long; /* messages of this type are; 0: none */
+
 enum dyt_status __wrap_dyti_hub_send(struct dyti_hub *hub, uint32_t peer,
                                      struct dyti_buffer *buffer)
 {
+    struct dyti_envelope e;
+
+    if (dyti_wire_envelope(buffer->bytes, buffer->size_bytes, &e) == DYT_OK &&
+        e.type == atomic_load(&too_long)) {
+        buffer->size_bytes = DYTI_FRAME_MOST_BYTES + 1u;
+    }
     count(buffer);
     return __real_dyti_hub_send(hub, peer, buffer);
 }
@@ -136,7 +145,69 @@ static void an_update_costs_each_member_a_few_messages(void **state)
     }
 }
 
+/* ---- too long ------------------------------------------------------------ */
+
+static const char limit[] = "268435457 bytes: one has at most 268435456";
+
+/* The order to open a link, or to make a snapshot for it, cannot be sent:
+ * the receive ends with the limit, what was held is held, and once it can be
+ * sent the same version goes through. */
+static void refuse_links(uint32_t type, uint32_t commit)
+{
+    struct member t, r;
+    dyt_ticket *ticket;
+
+    pair(&t, &r, dyt_test_dir(), commit, DYT_MEMORY_OWN);
+    write_version(&t, 1);
+    assert_ok(offer(&t, 1, false, &ticket));
+    atomic_store(&too_long, type);
+    assert_status(DYT_ERR_UNSUPPORTED, receive(&r, 1));
+    assert_error_has(limit);
+    assert_error_has("the job's manager");
+    atomic_store(&too_long, 0);
+    assert_ok(receive(&r, 1));
+    assert_ok(dyt_ticket_wait(ticket, -1));
+    dyt_ticket_destroy(ticket);
+    assert_int_equal(1, version_of(&r));
+    send_version(&t, &r, 2);
+    leave(&r);
+    leave(&t);
+}
+
+static void a_link_too_long_for_a_message_ends_the_receive(void **state)
+{
+    (void)state;
+    refuse_links(DYTI_MSG_LINK, DYT_COMMIT_STAGED);
+    refuse_links(DYTI_MSG_LINK, DYT_COMMIT_IN_PLACE);
+    refuse_links(DYTI_MSG_READERS, DYT_COMMIT_IN_PLACE);
+}
+
+static void a_catalogue_too_long_for_a_message_ends_the_publish(void **state)
+{
+    struct member t, r;
+    struct dyt_view view;
+    const char *folder = dyt_test_dir();
+
+    (void)state;
+    assert_int_equal(0, chmod(folder, 0700));
+    describe(&t, folder, DYT_ROLE_TRAINER, 0, 0, 1);
+    describe(&r, folder, DYT_ROLE_RECEIVER, 0, 0, 1);
+    assert_ok(enter(&t));
+    atomic_store(&too_long, DYTI_MSG_CATALOGUE);
+    assert_status(DYT_ERR_UNSUPPORTED, enter(&r));
+    assert_error_has(limit);
+    assert_error_has("the trainer's tensors cannot be told");
+    atomic_store(&too_long, 0);
+    view = view_of(&r);
+    assert_ok(dyt_session_publish(r.session, &view, NULL));
+    send_version(&t, &r, 1);
+    leave(&r);
+    leave(&t);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_link_too_long_for_a_message_ends_the_receive),
+    cmocka_unit_test(a_catalogue_too_long_for_a_message_ends_the_publish),
     cmocka_unit_test(an_update_costs_each_member_a_few_messages),
 };
 DYT_TEST_MAIN(tests)

@@ -196,7 +196,9 @@ DYT_API enum dyt_status dyt_session_will_write(dyt_session *session);
  * @return DYT_ERR_CANCELLED  interrupted, or the offer was taken back
  * @return DYT_ERR_PEER, DYT_ERR_VERIFY  the old is whole (STAGED, DOUBLE); with
  *                            IN_PLACE dyt_session_valid() tells
- * @return DYT_ERR_STATE      released, or the member did not publish
+ * @return DYT_ERR_STATE      released, or the member did not publish; or
+ *                            another rank of the replica has released since
+ *                            the last version, and this one has not
  */
 DYT_API enum dyt_status dyt_session_receive(
     dyt_session *session, uint64_t version, int64_t deadline_ns,
