@@ -1,7 +1,9 @@
 /* dynatrain doctor: what this machine has, and what each absence means. */
 #include "base/env.h"
+#include "base/json_out.h"
 #include "cli/backends.h"
 #include "cli/commands.h"
+#include "cli/device.h"
 #include "cli/exit.h"
 
 #include <argp.h>
@@ -37,15 +39,24 @@ static void file_line(const char *path, const char *key, char *out, size_t n)
     }
 }
 
-static void row(const char *what, const char *value, const char *means)
+/* One finding.  json NULL: for people, as it is found. */
+static void row(struct dyti_json *json, const char *what, const char *value,
+                const char *means)
 {
+    if (json != NULL) {
+        dyti_json_begin_object(json, what);
+        dyti_json_text(json, "value", value);
+        dyti_json_text(json, "means", means);
+        dyti_json_end(json);
+        return;
+    }
     printf("%-14s %s\n", what, value);
     if (means != NULL) {
         printf("%-14s   %s\n", "", means);
     }
 }
 
-static void show_cpu(void)
+static void show_cpu(struct dyti_json *json)
 {
     const struct dyti_kernel_ops *k = dyti_backends_host()->kernels;
     struct dyti_kernel_params p = {.struct_size = sizeof(p)};
@@ -55,13 +66,13 @@ static void show_cpu(void)
     file_line("/proc/cpuinfo", "model name", name, sizeof(name));
     snprintf(text, sizeof(text), "%s, %ld cores", name,
              sysconf(_SC_NPROCESSORS_ONLN));
-    row("processor", text, NULL);
+    row(json, "processor", text, NULL);
     if (k->open(&p, &self) != DYT_OK) {
-        row("kernels", dyti_error_message(), NULL);
+        row(json, "kernels", dyti_error_message(), NULL);
         return;
     }
     snprintf(text, sizeof(text), "%s", k->isa(self));
-    row("instructions", text,
+    row(json, "instructions", text,
         strcmp(text, "avx512_bf16") == 0
             ? NULL
             : "without AVX-512-BF16, bf16 saves memory and bandwidth, not "
@@ -69,7 +80,7 @@ static void show_cpu(void)
     k->close(self);
 }
 
-static void show_memory(void)
+static void show_memory(struct dyti_json *json)
 {
     const struct dyti_memory_ops *m = dyti_backends_host()->memory;
     char total[64], free_[64], huge[64], thp[128], text[256];
@@ -81,12 +92,12 @@ static void show_memory(void)
     file_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "", thp,
               sizeof(thp));
     snprintf(text, sizeof(text), "%s in all, %s available", total, free_);
-    row("memory", text, NULL);
+    row(json, "memory", text, NULL);
     snprintf(text, sizeof(text),
              "%s for shared memory (free hugetlb pages: "
              "%s; shmem THP: %s)",
              dyti_page_kind_name(kind), huge, thp);
-    row("pages", text,
+    row(json, "pages", text,
         kind == DYTI_PAGES_HUGETLB ? NULL
         : kind == DYTI_PAGES_THP
             ? "better still, as root: sysctl vm.nr_hugepages=N (2 MiB "
@@ -96,14 +107,14 @@ static void show_memory(void)
               "/sys/kernel/mm/transparent_hugepage/shmem_enabled");
 }
 
-static void show_bandwidth(void)
+static void show_bandwidth(struct dyti_json *json)
 {
     char *from = malloc(COPY_BYTES), *to = malloc(COPY_BYTES);
     double best = 0.0;
     char text[64];
 
     if (from == NULL || to == NULL) {
-        row("memcpy", "not measured: no memory", NULL);
+        row(json, "memcpy", "not measured: no memory", NULL);
         free(from);
         free(to);
         return;
@@ -120,12 +131,12 @@ static void show_bandwidth(void)
         }
     }
     snprintf(text, sizeof(text), "%.1f GB/s on one core", best);
-    row("memcpy", text, NULL);
+    row(json, "memcpy", text, NULL);
     free(from);
     free(to);
 }
 
-static void show_limits(void)
+static void show_limits(struct dyti_json *json)
 {
     struct rlimit files, memory;
     struct statvfs disk;
@@ -136,47 +147,140 @@ static void show_limits(void)
     snprintf(text, sizeof(text), "%llu open files, address space %s",
              (unsigned long long)files.rlim_cur,
              memory.rlim_cur == RLIM_INFINITY ? "unlimited" : "LIMITED");
-    row("limits", text,
+    row(json, "limits", text,
         files.rlim_cur < 256 ? "raise it: ulimit -n 1024" : NULL);
     if (statvfs(".", &disk) == 0) {
         snprintf(text, sizeof(text), "%.1f GB free here",
                  (double)disk.f_bavail * (double)disk.f_frsize * 1e-9);
-        row("disk", text, NULL);
+        row(json, "disk", text, NULL);
     }
     if (dyti_env_cache_dir(cache, sizeof(cache)) == DYT_OK) {
-        row("cache", cache, NULL);
+        row(json, "cache", cache, NULL);
     } else {
-        row("cache", "none", "set HOME or DYNATRAIN_CACHE to keep models");
+        row(json, "cache", "none",
+            "set HOME or DYNATRAIN_CACHE to keep models");
     }
 }
 
+/* The cuda device: its state, what that means, and each GPU by its UUID. */
+static void show_cuda(struct dyti_json *json)
+{
+    struct dyti_device_report r;
+
+    dyti_device_probe("cuda", &r);
+    if (json == NULL) {
+        row(json, "cuda", dyti_device_state_name(r.state), r.text);
+    } else {
+        dyti_json_begin_object(json, "cuda");
+        dyti_json_text(json, "value", dyti_device_state_name(r.state));
+        dyti_json_text(json, "means", r.text);
+        dyti_json_u64(json, "driver", r.driver);
+        dyti_json_u64(json, "count", r.count);
+        dyti_json_begin_array(json, "devices");
+    }
+    for (uint32_t i = 0; i < r.count && i < DYTI_DEVICES_MAX; i++) {
+        const struct dyti_device_row *d = &r.row[i];
+
+        if (d->uuid[0] == '\0') {
+            break; /* the driver failed before this one */
+        }
+        if (json == NULL) {
+            printf("%-14s   %s: %s, sm_%u, %.1f GB%s\n", "", d->uuid, d->name,
+                   d->arch, (double)d->memory_bytes * 1e-9,
+                   d->exports_fd    ? ""
+                   : d->maps_memory ? ", memory is not exported as files"
+                                    : ", no virtual memory calls");
+            continue;
+        }
+        dyti_json_begin_object(json, NULL);
+        dyti_json_text(json, "uuid", d->uuid);
+        dyti_json_text(json, "name", d->name);
+        dyti_json_u64(json, "arch", d->arch);
+        dyti_json_u64(json, "memory_bytes", d->memory_bytes);
+        dyti_json_bool(json, "maps_memory", d->maps_memory);
+        dyti_json_bool(json, "exports_fd", d->exports_fd);
+        dyti_json_end(json);
+    }
+    if (json != NULL) {
+        dyti_json_end(json);
+        dyti_json_end(json);
+    }
+}
+
+static void show_all(struct dyti_json *json)
+{
+    const struct dyti_backends *b = dyti_backends_host();
+    char text[160];
+
+    show_cpu(json);
+    show_memory(json);
+    show_bandwidth(json);
+    row(json, "devices", "host", NULL);
+    show_cuda(json);
+    snprintf(text, sizeof(text), "groups %s, mover %s, kernels %s",
+             b->group->name, b->mover->name, b->kernels->name);
+    row(json, "backends", text, NULL);
+    show_limits(json);
+}
+
+static enum dyt_status show_json(void)
+{
+    struct dyti_json json;
+    const char *text = NULL;
+    size_t bytes = 0;
+    enum dyt_status st;
+
+    dyti_json_init(&json, 2);
+    dyti_json_begin_object(&json, NULL);
+    show_all(&json);
+    dyti_json_end(&json);
+    st = dyti_json_finish(&json, &text, &bytes);
+    if (st == DYT_OK) {
+        fwrite(text, 1, bytes, stdout); /* main looks at stdout's state */
+    }
+    dyti_json_release(&json);
+    return st;
+}
+
+static const struct argp_option options[] = {
+    {"json", 'j', NULL, 0, "One JSON document", 0},
+    {0},
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    bool *json = state->input;
+
+    (void)arg;
+    if (key == 'j') {
+        *json = true;
+        return 0;
+    }
+    return ARGP_ERR_UNKNOWN;
+}
+
 static const struct argp argp = {
-    NULL,
-    NULL,
+    options,
+    parse,
     NULL,
     "Says what this machine has: processor, memory pages, bandwidth, devices, "
     "limits, and what each absence means.\v"
-    "Example:\n  dynatrain doctor\n",
+    "Examples:\n  dynatrain doctor\n  dynatrain doctor --json\n",
     NULL,
     NULL,
     NULL};
 
 int dyti_cmd_doctor(int argc, char **argv)
 {
-    const struct dyti_backends *b = dyti_backends_host();
-    char text[160];
+    enum dyt_status st = DYT_OK;
+    bool json = false;
 
     argp_err_exit_status = DYTI_EXIT_CALLER;
-    argp_parse(&argp, argc, argv, 0, NULL, NULL);
-    show_cpu();
-    show_memory();
-    show_bandwidth();
-    row("devices", "host",
-        "the cuda device is not part of this build; the host device needs "
-        "nothing of it");
-    snprintf(text, sizeof(text), "groups %s, mover %s, kernels %s",
-             b->group->name, b->mover->name, b->kernels->name);
-    row("backends", text, NULL);
-    show_limits();
-    return DYTI_EXIT_OK;
+    argp_parse(&argp, argc, argv, 0, NULL, &json);
+    if (json) {
+        st = show_json();
+    } else {
+        show_all(NULL);
+    }
+    return st == DYT_OK ? DYTI_EXIT_OK : dyti_exit_fail("doctor", st);
 }

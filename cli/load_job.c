@@ -1,6 +1,7 @@
 #include "cli/load_job.h"
 
 #include "base/env.h"
+#include "cli/device.h"
 #include "cli/exit.h"
 #include "format/hf_config.h"
 
@@ -41,6 +42,9 @@ enum dyt_status dyti_loaded_job_open(const char *path, const char *const *set,
 
     memset(out, 0, sizeof(*out));
     st = dyti_job_load(path, set, set_count, &out->job);
+    if (st == DYT_OK && out->job.devices.kind == DYTI_DEVICE_CUDA) {
+        st = dyti_device_refuse_cuda();
+    }
     st = st != DYT_OK ? st : dyti_find_model(out->job.model, &out->model_dir);
     st = st != DYT_OK ? st : dyti_hf_config_read(out->model_dir, &arch);
     st = st != DYT_OK ? st : find_reference(&out->job);

@@ -62,6 +62,22 @@ bool dyti_module_exists(const char *name)
     return find(name, path);
 }
 
+/* Where a build gets this module. */
+static const char *how_to_get(const char *name)
+{
+    static const char *const way[][2] = {
+        {"gloo", "where libgloo-dev is installed, or with -DDYT_GLOO=on"},
+        {"cuda", "where a CUDA toolkit's cuda.h is, or with -DDYT_CUDA=on"},
+    };
+
+    for (size_t i = 0; i < sizeof(way) / sizeof(way[0]); i++) {
+        if (strcmp(way[i][0], name) == 0) {
+            return way[i][1];
+        }
+    }
+    return "by whoever offers it";
+}
+
 /* POSIX lets a function's address pass through an object pointer. */
 static dyti_module_entry_fn entry_of(void *handle)
 {
@@ -89,10 +105,10 @@ enum dyt_status dyti_module_open(const char *name,
         const char *why = dlerror();
 
         return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                         "the module %s: %s (it is built where lib%s-dev is "
-                         "installed, or with -DDYT_GLOO=on; "
-                         "DYNATRAIN_MODULES names its folder)",
-                         path, why != NULL ? why : "not found", name);
+                         "the module %s: %s (it is built %s; DYNATRAIN_MODULES "
+                         "names its folder)",
+                         path, why != NULL ? why : "not found",
+                         how_to_get(name));
     }
     entry = entry_of(handle);
     module = entry != NULL ? entry() : NULL;

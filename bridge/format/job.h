@@ -43,7 +43,7 @@ enum dyti_job_verify {
 enum dyti_low_memory { DYTI_LOW_REFUSE, DYTI_LOW_IN_PLACE };
 enum dyti_in_flight { DYTI_IN_FLIGHT_WAIT };
 enum dyti_eval_sampling { DYTI_EVAL_GREEDY, DYTI_EVAL_ROLLOUT };
-enum dyti_device_kind { DYTI_DEVICE_HOST };
+enum dyti_device_kind { DYTI_DEVICE_HOST, DYTI_DEVICE_CUDA };
 enum dyti_numerics { DYTI_NUMERICS_DETERMINISTIC };
 enum dyti_reference_dtype {
     DYTI_REFERENCE_POLICY, /* as the train phase's param */

@@ -177,7 +177,7 @@ const struct dyti_option dyti_job_options[] = {
         "samples written each time", RANGE(1, 1 << 20)),
 
     JOB("devices.kind", CHOICE, devices.kind, "\"host\"",
-        "what computes", .choices = "host|!cuda"),
+        "what computes; cuda is refused so far, naming the state of the device", .choices = "host|cuda"),
     JOB("devices.threads", U32, devices.threads, "0",
         "threads of one rank; 0: cores of the machine over ranks, at least 1", RANGE(0, 1024)),
     JOB("numerics.mode", CHOICE, numerics, "\"deterministic\"",

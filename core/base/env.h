@@ -29,7 +29,8 @@
     X(LIBRARY, "DYNATRAIN_LIBRARY", NULL, "file",                              \
       "the libdynatrain.so that the Python package loads (else its own)")      \
     X(MODULES, "DYNATRAIN_MODULES", NULL, "folder",                            \
-      "where libdynatrain-gloo.so is (else beside libdynatrain.so)")           \
+      "where libdynatrain-gloo.so and libdynatrain-cuda.so are (else beside "  \
+      "libdynatrain.so)")                                                      \
     X(VLLM, "DYNATRAIN_VLLM", NULL, "JSON object",                             \
       "options of the vLLM backend that its init_info does not give")          \
     X(PREFIX, "DYNATRAIN_PREFIX", NULL, "folder",                              \

@@ -7,17 +7,19 @@
 #ifndef DYTI_OPS_MODULE_H
 #define DYTI_OPS_MODULE_H
 
+#include "ops/device.h"
 #include "ops/group.h"
 
-#define DYTI_MODULE_ABI   1u /* goes up with every change of a table in ops/ */
+#define DYTI_MODULE_ABI   2u /* goes up with every change of a table in ops/ */
 #define DYTI_MODULE_ENTRY "dyt_module"
 
 struct dyti_module {
     uint32_t struct_size;
     uint32_t abi;     /* DYTI_MODULE_ABI of whoever built it */
     const char *name; /* "gloo" */
-    const struct dyti_group_ops *group; /* NULL: it has none */
-    const char *(*error_message)(void); /* of the calling thread */
+    const struct dyti_group_ops *group;   /* NULL: it has none */
+    const struct dyti_device_ops *device; /* NULL: it has none */
+    const char *(*error_message)(void);   /* of the calling thread */
 };
 
 typedef const struct dyti_module *(*dyti_module_entry_fn)(void);

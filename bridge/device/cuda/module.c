@@ -1,0 +1,21 @@
+/* libdynatrain-cuda.so: what a machine's GPUs are, for programs that are not
+ * linked with anything of CUDA (ops/module.h). */
+#include "ops/module.h"
+#include "base/error.h"
+#include "device/cuda/driver.h"
+
+/* As DYTI_MODULE_ENTRY says. */
+__attribute__((visibility("default"))) const struct dyti_module *dyt_module(
+    void);
+
+const struct dyti_module *dyt_module(void)
+{
+    static const struct dyti_module module = {.struct_size = sizeof(module),
+                                              .abi = DYTI_MODULE_ABI,
+                                              .name = "cuda",
+                                              .device = &dyti_device_cuda,
+                                              .error_message =
+                                                  dyti_error_message};
+
+    return &module;
+}

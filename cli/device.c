@@ -1,0 +1,40 @@
+#include "cli/device.h"
+
+#include "lib/module.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void dyti_device_probe(const char *name, struct dyti_device_report *out_report)
+{
+    const struct dyti_module *module = NULL;
+    enum dyt_status st = dyti_module_open(name, &module);
+
+    memset(out_report, 0, sizeof(*out_report));
+    if (st == DYT_OK && module->device != NULL) {
+        module->device->probe(out_report);
+        return;
+    }
+    out_report->state = DYTI_DEVICE_NOT_BUILT;
+    snprintf(out_report->text, sizeof(out_report->text), "%s",
+             st != DYT_OK ? dyti_error_message()
+                          : "the module has no device in it");
+}
+
+enum dyt_status dyti_device_refuse_cuda(void)
+{
+    struct dyti_device_report r;
+
+    dyti_device_probe("cuda", &r);
+    if (r.state == DYTI_DEVICE_READY) {
+        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                         "devices.kind = \"cuda\": no model kernels: the "
+                         "device is ready (%s), but kernels of the model are "
+                         "not there yet; use devices.kind = \"host\"",
+                         r.text);
+    }
+    return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                     "devices.kind = \"cuda\": %s: %s; or use devices.kind = "
+                     "\"host\"",
+                     dyti_device_state_name(r.state), r.text);
+}

@@ -1,0 +1,18 @@
+/* The devices that a machine may have besides the host: what state they are in.
+ * Opens the module, which nothing else does: a program that computes on the
+ * host starts as if there were none. */
+#ifndef DYTI_CLI_DEVICE_H
+#define DYTI_CLI_DEVICE_H
+
+#include "base/error.h"
+#include "ops/device.h"
+
+/* Always fills in the report: a module that is not there, or of another build,
+ * is DYTI_DEVICE_NOT_BUILT. */
+void dyti_device_probe(const char *name, struct dyti_device_report *out_report);
+
+/* Why a job cannot have devices.kind = "cuda": DYT_ERR_UNSUPPORTED, with the
+ * state's name and its remedy. */
+enum dyt_status dyti_device_refuse_cuda(void);
+
+#endif /* DYTI_CLI_DEVICE_H */
