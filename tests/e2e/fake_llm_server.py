@@ -8,6 +8,7 @@ one token longer than the one before; a log-probability is -id / 1000.  Faults:
   dies         the second one gets no answer, and the server is gone
   text-only    answers hold text and no ids
   refuses      a version is not taken
+  holds        requests after the first update are answered after the second
 Weights of vLLM: /start_weight_update, /update_weights, /finish_weight_update and
 /reset_prefix_cache must come in this order while paused.  Those of SGLang go
 through the double of its routes to two workers, where the hook of
@@ -23,7 +24,8 @@ import types
 
 KIND = sys.argv[1]
 FAULT = sys.argv[2] if len(sys.argv) > 2 else ""
-STATE = {"paused": False, "step": 0, "asked": 0, "version": None}
+STATE = {"paused": False, "step": 0, "asked": 0, "version": None, "updates": 0}
+UPDATED_TWICE = threading.Event()
 ORDER = ["/start_weight_update", "/update_weights", "/finish_weight_update",
          "/reset_prefix_cache"]
 
@@ -159,7 +161,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
             os._exit(0)
         if FAULT == "once-500" and STATE["asked"] == 2:
             return self.answer(500, {"error": "out of luck"})
-        return self.answer(200, vllm(body) if KIND == "vllm" else sglang(body))
+        if FAULT == "holds" and STATE["updates"] > 0:
+            UPDATED_TWICE.wait()
+        try:
+            self.answer(200, vllm(body) if KIND == "vllm" else sglang(body))
+        except ConnectionError:  # who asked has hung up
+            self.close_connection = True
 
     def weights(self, path, body):
         if not STATE["paused"] or path != ORDER[STATE["step"]]:
@@ -168,6 +175,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             STATE["step"] = 0
             return self.answer(500, {"error": "version refused"})
         STATE["step"] = (STATE["step"] + 1) % len(ORDER)
+        STATE["updates"] += STATE["step"] == 0
+        if STATE["updates"] == 2:
+            UPDATED_TWICE.set()
         return self.answer(200, {})
 
     def do_POST(self):

@@ -196,6 +196,39 @@ static void samples_of_sglang_come_back_whole(void **state)
     generate_of_kind("sglang");
 }
 
+/* Requests run when a version comes.  They end before it, or begin anew after
+ * it: no sample is of two versions, or called by another than made it. */
+static void straddle(const char *kind, const char *fault, uint32_t in_flight)
+{
+    struct server server = start(kind, fault);
+    struct dyt_engine_sample s = {.struct_size = sizeof(s)};
+    struct engine e;
+
+    assert_status(DYT_OK, open_engine(&e, kind, &server, 1, NULL, NULL));
+    assert_status(DYT_OK, update(&e, 1));
+    assert_status(DYT_OK, submit(&e, 1.0f));
+    if (fault[0] != '\0') { /* they are at the server, which waits */
+        assert_status(DYT_PENDING, e.ops->collect(e.self, SECONDS / 4, &s));
+    }
+    assert_status(DYT_OK, update_while(&e, 2, in_flight));
+    assert_status(DYT_OK, collect_all(&e, in_flight == 0 ? 1 : 2));
+    assert_status(DYT_OK, submit(&e, 1.0f));
+    assert_status(DYT_OK, collect_all(&e, 2));
+    e.ops->close(e.self);
+    stop(&server);
+}
+
+static void a_sample_is_of_one_version_whatever_runs_at_an_update(void **state)
+{
+    (void)state;
+    straddle("vllm", "", 0);
+    straddle("vllm", "holds", 1);
+    straddle("vllm", "holds", 2);
+    for (uint32_t in_flight = 0; in_flight < 3; in_flight++) {
+        straddle("sglang", "", in_flight);
+    }
+}
+
 static void a_fault_of_one_server_is_another_ones_work(void **state)
 {
     static const char *const faults[] = {"once-500", "dies"};
@@ -360,6 +393,7 @@ static void a_table_that_lacks_something_is_refused(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(samples_of_vllm_come_back_whole),
     cmocka_unit_test(samples_of_sglang_come_back_whole),
+    cmocka_unit_test(a_sample_is_of_one_version_whatever_runs_at_an_update),
     cmocka_unit_test(a_fault_of_one_server_is_another_ones_work),
     cmocka_unit_test(no_server_left_is_said),
     cmocka_unit_test(text_without_ids_is_refused),

@@ -54,17 +54,22 @@ static void flight_free(struct client *c, struct flight *f)
     free(f);
 }
 
-void client_close(struct client *c)
+void client_drop(struct client *c)
 {
-    if (c == NULL) {
-        return;
-    }
     while (c->flight != NULL) {
         struct flight *f = c->flight;
 
         c->flight = f->next;
         flight_free(c, f);
     }
+}
+
+void client_close(struct client *c)
+{
+    if (c == NULL) {
+        return;
+    }
+    client_drop(c);
     curl_multi_cleanup(c->multi);
     free(c);
 }

@@ -27,6 +27,8 @@ bool client_post(struct client *client, const char *url, const char *json,
 /* The next reply, waiting at most timeout_ns; false: none. */
 bool client_next(struct client *client, int64_t timeout_ns,
                  struct reply *out_reply);
+/* What is under way has no reply; its connections are closed. */
+void client_drop(struct client *client);
 /* One request, alone: nothing else may be under way. */
 bool client_call(struct client *client, const char *url, const char *json,
                  int64_t timeout_ns, struct reply *out_reply);

@@ -68,6 +68,9 @@ enum dyt_status job_send(struct engine *e, struct job *j, struct server *s);
 enum dyt_status job_send_waiting(struct engine *e);
 /* What a reply makes of its job. */
 enum dyt_status job_take(struct engine *e, struct reply *r);
+/* Nothing is under way any more: replies are waited for (`wait`), and whatever
+ * has none is taken back, to be sent again. */
+enum dyt_status job_settle(struct engine *e, bool wait);
 enum dyt_status job_parse(struct engine *e, struct job *j,
                           const struct reply *r);
 

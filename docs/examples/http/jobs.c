@@ -193,6 +193,27 @@ enum dyt_status job_take(struct engine *e, struct reply *r)
     return st;
 }
 
+/* An answer does not say which of its tokens another version made: none may be
+ * under way when the servers take one. */
+enum dyt_status job_settle(struct engine *e, bool wait)
+{
+    enum dyt_status st = DYT_OK;
+    struct reply reply;
+
+    while (wait && st == DYT_OK &&
+           client_next(e->client, e->timeout_ns, &reply)) {
+        st = job_take(e, &reply);
+    }
+    client_drop(e->client);
+    for (struct job *j = e->job; j != NULL; j = j->next) {
+        j->at = j->completion == NULL ? NULL : j->at;
+    }
+    for (uint32_t i = 0; i < e->server_count; i++) {
+        e->server[i].in_flight = 0;
+    }
+    return st;
+}
+
 struct job *job_finished(const struct engine *e)
 {
     struct job *j = e->job;

@@ -119,9 +119,14 @@ enum dyt_status versions_pause(void *self, uint32_t in_flight)
     static const char *const path[] = {"/pause?mode=wait", "/pause?mode=abort",
                                        "/pause?mode=keep"};
     struct engine *e = self;
+    enum dyt_status st;
 
     if (in_flight > 2) {
         return engine_fail(DYT_ERR_INVALID, "in_flight %u", in_flight);
+    }
+    st = job_settle(e, in_flight == 0);
+    if (st != DYT_OK) {
+        return st;
     }
     for (uint32_t i = 0; i < e->server_count; i++) {
         char why[WHY_BYTES];
