@@ -329,6 +329,108 @@ static void a_trainer_may_leave_when_its_ticket_is_done(void **state)
     all_leave(t, 2, r, 1);
 }
 
+/* ---- caches -------------------------------------------------------------- */
+
+/* A server that keeps what it made of its weights for each token, as a prefix
+ * cache keeps keys and values; and what makes it forget. */
+enum forgets { NEVER, BY_VERSION, AT_RESUME };
+
+struct cache {
+    struct member *m;
+    enum forgets forgets;
+    bool has[24];
+    uint64_t version[24]; /* that it was made of */
+    float value[24];
+    uint32_t hits;
+};
+
+static enum dyt_status stop_answers(void *arg)
+{
+    (void)arg; /* nobody asks meanwhile */
+    return DYT_OK;
+}
+
+static enum dyt_status drop_cache(void *arg)
+{
+    struct cache *c = arg;
+
+    if (c->forgets == AT_RESUME) {
+        memset(c->has, 0, sizeof(c->has));
+    }
+    return DYT_OK;
+}
+
+/* Answers a prompt of all tokens; are all of this version's weights? */
+static bool answers_with(struct cache *c, uint64_t version)
+{
+    struct member *m = c->m;
+    uint64_t serves = 0;
+    void *data = NULL;
+    bool right = true;
+
+    assert_ok(dyt_session_valid(m->session, &serves));
+    assert_int_equal(version, serves);
+    assert_ok((m->row[0].flags & DYT_ROW_STAGED) != 0
+                  ? dyt_session_staged(m->session, 0, &data)
+                  : dyt_session_row_data(m->session, 0, &data));
+    c->hits = 0;
+    for (uint64_t t = 0; t < 24; t++) {
+        bool hit =
+            c->has[t] && (c->forgets != BY_VERSION || c->version[t] == serves);
+
+        c->hits += hit;
+        if (!hit) {
+            c->has[t] = true;
+            c->version[t] = serves;
+            c->value[t] = get(&m->row[0], data, t * 10);
+        }
+        right = right &&
+                c->value[t] == value_of(version, "layers.0.weight", t * 4096);
+    }
+    return right;
+}
+
+static void use_cache(const struct session_mode *mode, enum forgets forgets)
+{
+    struct pair p = make_pair(mode, 1);
+    struct cache c = {.m = p.r[0], .forgets = forgets};
+
+    p.r[0]->hooked = true;
+    p.r[0]->hooks = (struct dyt_session_hooks){
+        .pause = stop_answers, .resume = drop_cache, .arg = &c};
+    enter_pair(&p);
+    for (uint64_t v = 1; v <= 3; v++) {
+        pass_on(p.t, 1, p.r, 1, v);
+        /* one that never forgets says what it made of the old weights */
+        assert_int_equal(forgets != NEVER || v == 1, answers_with(&c, v));
+        assert_int_equal(forgets == NEVER && v > 1 ? 24 : 0, c.hits);
+        (void)answers_with(&c, v);
+        assert_int_equal(24, c.hits);
+        /* no update: what it made is of what it serves */
+        all_ask(p.r, 1, v + 1, 1000000);
+        assert_int_equal(DYT_ERR_TIMEOUT, receive(p.r[0]));
+        (void)answers_with(&c, v);
+        assert_int_equal(24, c.hits);
+    }
+    all_offer(p.t, 1, 4); /* and through a sleep */
+    assert_ok(dyt_session_release(p.r[0]->session, DYT_TAG_WEIGHTS));
+    assert_ok(dyt_session_restore(p.r[0]->session, DYT_TAG_WEIGHTS));
+    all_receive(p.r, 1, 4);
+    all_ok(p.t, 1, end_offer);
+    assert_int_equal(forgets != NEVER, answers_with(&c, 4));
+    end_pair(&p);
+}
+
+static void caches_of_old_weights_are_not_used(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < DYT_TEST_COUNT(session_modes); i++) {
+        use_cache(&session_modes[i], NEVER); /* the test would see it */
+        use_cache(&session_modes[i], BY_VERSION);
+        use_cache(&session_modes[i], AT_RESUME);
+    }
+}
+
 /* ---- asleep -------------------------------------------------------------- */
 
 static void a_sleeping_replica_takes_and_serves_nothing(void **state)
@@ -407,6 +509,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(rows_are_free_when_the_slowest_rank_has_them),
     cmocka_unit_test(rows_may_be_written_at_once_every_time),
     cmocka_unit_test(a_trainer_may_leave_when_its_ticket_is_done),
+    cmocka_unit_test(caches_of_old_weights_are_not_used),
     cmocka_unit_test(a_sleeping_replica_takes_and_serves_nothing),
     cmocka_unit_test(a_rank_that_falls_asleep_ends_the_others_receive),
 };

@@ -231,8 +231,9 @@ struct dyt_session_hooks {
     uint32_t reserved;
     void *arg;
     enum dyt_status (*pause)(void *arg);  /* stop using the rows */
-    enum dyt_status (*resume)(void *arg); /* version is committed, or not;
-                                             after kv_cache is restored */
+    enum dyt_status (*resume)(void *arg); /* after a pause: the version is
+                                             committed, or not; after kv_cache
+                                             is restored */
     enum dyt_status (*release)(void *arg, uint32_t tags);
     enum dyt_status (*restore)(void *arg, uint32_t tags);
 };
