@@ -1,6 +1,7 @@
 /* What a member holds, said once; again where it failed or took too long. */
 #include "lib/session_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,6 +94,26 @@ static void give_up_publish(struct dyt_session *s, enum dyt_status why)
     dyti_session_tell(s, &r);
 }
 
+/* Servers of a draft model that come to the policy's job. */
+static enum dyt_status name_draft(const struct dyt_session *s,
+                                  enum dyt_status st)
+{
+    char text[DYTI_SESSION_TEXT_BYTES];
+    const char *pool = s->params.pool;
+
+    if (st != DYT_ERR_LAYOUT || s->params.role != DYT_ROLE_RECEIVER ||
+        pool == NULL || strncmp(pool, "draft", 5) != 0) {
+        return st;
+    }
+    snprintf(text, sizeof(text), "%s", dyti_error_message());
+    return DYTI_FAIL(st,
+                     "pool %s does not hold what this job's trainer publishes "
+                     "(a draft model's weights are a target of their own: they "
+                     "come in a job of their own, another job at another "
+                     "address): %s",
+                     pool, text);
+}
+
 enum dyt_status dyt_session_publish(dyt_session *s, const struct dyt_view *view,
                                     const struct dyt_rules *rules)
 {
@@ -125,6 +146,7 @@ enum dyt_status dyt_session_publish(dyt_session *s, const struct dyt_view *view,
     st = st != DYT_OK ? st
                       : dyti_session_call(s, DYTI_CALL_PUBLISH, &request, -1,
                                           give_up_publish, NULL);
+    st = name_draft(s, st);
     pthread_mutex_lock(&s->lock);
     s->publishing = false;
     s->view = NULL;

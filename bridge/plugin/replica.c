@@ -3,6 +3,7 @@
 
 #include "layout/list.h"
 #include "plugin/faults.h"
+#include "plugin/rules.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +52,20 @@ static enum dyt_status list_kind(const struct dyti_model *catalogue,
     return DYT_OK;
 }
 
-static enum dyt_status check_tensor(const struct dyti_tensor *t, uint32_t kind,
+/* A policy's tensors, and not a draft model's alone. */
+static bool has_policy(const struct dyti_model *catalogue)
+{
+    for (uint32_t t = 0; t < catalogue->tensor_count; t++) {
+        if (!dyti_name_is_draft(catalogue->tensor[t].name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* `draft`: it is a draft model's, among a policy's. */
+static enum dyt_status check_tensor(const struct dyti_tensor *t, bool draft,
+                                    uint32_t kind,
                                     const struct dyt_box *const *box,
                                     size_t count, struct dyti_found *found)
 {
@@ -61,10 +75,12 @@ static enum dyt_status check_tensor(const struct dyti_tensor *t, uint32_t kind,
     enum dyt_status st = DYT_OK;
 
     if (count == 0) {
-        dyti_found_add(found, DYT_ERR_LAYOUT,
-                       "missing: %s of %s, %s, is in no row of the replica",
-                       dyti_kind_name((enum dyti_kind)kind), t->name,
-                       dyti_shape_words(t->ndim, t->shape).text);
+        dyti_found_add(
+            found, DYT_ERR_LAYOUT,
+            "missing: %s of %s, %s, is in no row of the replica%s",
+            dyti_kind_name((enum dyti_kind)kind), t->name,
+            dyti_shape_words(t->ndim, t->shape).text,
+            draft ? ": it belongs to a draft model, " DYTI_DRAFT_REMEDY : "");
         return DYT_OK;
     }
     memcpy(whole.hi, t->shape, t->ndim * sizeof(t->shape[0]));
@@ -86,6 +102,7 @@ enum dyt_status dyti_replica_check(const struct dyti_model *catalogue,
                                    uint32_t member_count)
 {
     struct dyti_found found = {.count = 0};
+    bool policy = has_policy(catalogue);
     enum dyt_status st = DYT_OK;
 
     for (uint32_t kind = 0; kind < DYTI_KIND_COUNT && st == DYT_OK; kind++) {
@@ -96,9 +113,12 @@ enum dyt_status dyti_replica_check(const struct dyti_model *catalogue,
         }
         st = list_kind(catalogue, kind, member, member_count, &lists);
         for (uint32_t t = 0; t < catalogue->tensor_count && st == DYT_OK; t++) {
-            if ((catalogue->tensor[t].kinds >> kind & 1u) != 0) {
-                st = check_tensor(&catalogue->tensor[t], kind,
-                                  lists.box + lists.first[t],
+            const struct dyti_tensor *tensor = &catalogue->tensor[t];
+
+            if ((tensor->kinds >> kind & 1u) != 0) {
+                st = check_tensor(tensor,
+                                  policy && dyti_name_is_draft(tensor->name),
+                                  kind, lists.box + lists.first[t],
                                   lists.first[t + 1] - lists.first[t], &found);
             }
         }

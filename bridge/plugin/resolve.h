@@ -14,6 +14,11 @@
 
 #include <dynatrain/session.h>
 
+/* What to do with tensors of a speculative draft model, among a policy's. */
+#define DYTI_DRAFT_REMEDY                                                      \
+    "which is a target of its own: publish it in a job of its own (another "   \
+    "job, at another address)"
+
 /* Coordinates and numbers that rules need.  Borrowed arrays. */
 struct dyti_place {
     uint32_t tp_rank, tp_size; /* sizes >= 1 */

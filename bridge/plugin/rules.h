@@ -26,5 +26,8 @@ enum dyt_status dyti_rules_check(const struct dyt_rules *rules);
 /* A row of layers that are quantised or belong to an adapter, by its name:
  * what it is and the remedy, NULL for any other. */
 const char *dyti_name_refused(const char *name);
+/* Is it of a speculative draft model, by its name?  Those are a target of their
+ * own. */
+bool dyti_name_is_draft(const char *name);
 
 #endif /* DYTI_PLUGIN_RULES_H */

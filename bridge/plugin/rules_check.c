@@ -108,6 +108,11 @@ static bool ends_with(const char *name, const char *end)
            strcmp(name + name_bytes - end_bytes, end) == 0;
 }
 
+bool dyti_name_is_draft(const char *name)
+{
+    return strncmp(name, "draft", 5) == 0 || strstr(name, ".draft") != NULL;
+}
+
 const char *dyti_name_refused(const char *name)
 {
     static const char *const adapter[] = {
@@ -130,6 +135,10 @@ const char *dyti_name_refused(const char *name)
                                             "quant_state",
                                             "absmax"};
 
+    if (dyti_name_is_draft(name)) {
+        return "belongs to a draft model, " DYTI_DRAFT_REMEDY
+               ", or leave its rows out of the view";
+    }
     for (size_t i = 0; i < sizeof(adapter) / sizeof(adapter[0]); i++) {
         if (strstr(name, adapter[i]) != NULL) {
             return "belongs to a LoRA adapter: merge the adapter into the "

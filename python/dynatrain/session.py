@@ -354,7 +354,8 @@ class Session(Handle):
         return out.value
 
     def changed(self) -> List[int]:
-        """Rows that the last commit changed."""
+        """Rows that the last commit wrote, also with the bytes that were
+        there: compare row_hash() where that matters."""
         capacity = len(self._view.rows) if self._view else 0
         rows = (c.c_uint64 * max(capacity, 1))()
         count = c.c_size_t()

@@ -49,6 +49,80 @@ static void every_mode_brings_versions(void **state)
     }
 }
 
+/* Its two tensors, and between them a row that holds nothing of the job. */
+static void enter_with_a_spare_row(struct member *r, float spare[4])
+{
+    struct dyt_row row[3] = {r->row[0],
+                             {.struct_size = sizeof(row[1]),
+                              .flags = DYT_ROW_OPTIONAL,
+                              .kind = DYT_PARAM,
+                              .dtype = DYT_F32,
+                              .name = "spare",
+                              .ndim = 1,
+                              .shape = {4},
+                              .data = spare,
+                              .fd = -1},
+                             r->row[1]};
+    struct dyt_view view = {.struct_size = sizeof(view),
+                            .row_struct_size = sizeof(row[0]),
+                            .row = row,
+                            .row_count = 3};
+
+    assert_ok(dyt_session_join(&r->join, &r->session));
+    assert_ok(dyt_session_publish(r->session, &view, NULL));
+}
+
+static void pass(struct member *t, struct member *r, uint64_t version,
+                 struct dyt_switch_report *report, uint64_t hash[2])
+{
+    dyt_ticket *ticket;
+
+    assert_ok(offer(t, version, false, &ticket));
+    assert_ok(dyt_session_receive(r->session, version, -1, report));
+    assert_ok(dyt_ticket_wait(ticket, -1));
+    dyt_ticket_destroy(ticket);
+    assert_ok(dyt_session_row_hash(r->session, 0, &hash[0]));
+    assert_ok(dyt_session_row_hash(r->session, 2, &hash[1]));
+}
+
+/* Written is not different: the second tensor stays as it was, and a row of no
+ * piece is never written. */
+static void rows_that_are_written_and_rows_that_differ(void **state)
+{
+    const char *folder = dyt_test_dir();
+    uint64_t before[2], after[2], row[3] = {9, 9, 9};
+    struct dyt_switch_report report = {.struct_size = sizeof(report)};
+    float spare[4] = {1, 2, 3, 4};
+    struct member t, r;
+    size_t count = 9;
+
+    (void)state;
+    assert_int_equal(0, chmod(folder, 0700));
+    describe(&t, folder, DYT_ROLE_TRAINER, 0, 0, 1);
+    describe(&r, folder, DYT_ROLE_RECEIVER, 0, 0, 1);
+    assert_ok(enter(&t));
+    enter_with_a_spare_row(&r, spare);
+    assert_ok(dyt_session_changed(r.session, row, 3, &count));
+    assert_int_equal(0, count);
+    write_version(&t, 1);
+    pass(&t, &r, 1, &report, before);
+    t.own[0][7] += 1.0f;
+    pass(&t, &r, 2, &report, after);
+    assert_true(before[0] != after[0]);
+    assert_true(before[1] == after[1]);
+    assert_int_equal(2, report.rows_changed);
+    assert_ok(dyt_session_changed(r.session, row, 1, &count));
+    assert_int_equal(2, count);
+    assert_int_equal(9, row[1]);
+    assert_ok(dyt_session_changed(r.session, row, 3, &count));
+    assert_int_equal(2, count);
+    assert_int_equal(0, row[0]);
+    assert_int_equal(2, row[1]);
+    assert_int_equal(9, row[2]);
+    leave(&r);
+    leave(&t);
+}
+
 static void staged_rows_are_lent(void **state)
 {
     const char *folder = dyt_test_dir();
@@ -313,6 +387,7 @@ static void ranks_on_both_sides(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_mode_brings_versions),
+    cmocka_unit_test(rows_that_are_written_and_rows_that_differ),
     cmocka_unit_test(staged_rows_are_lent),
     cmocka_unit_test(tickets_have_rules),
     cmocka_unit_test(a_late_replica_takes_it_from_a_sibling),

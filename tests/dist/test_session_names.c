@@ -180,6 +180,8 @@ static void a_wrong_dialect_is_refused_with_all_that_does_not_fit(void **state)
     all_leave(t, 1, r, 1);
 }
 
+/* ---- heads --------------------------------------------------------------- */
+
 /* Rank `rank` of a server whose rows a table of rules explains. */
 static struct member *server(const char *folder, uint32_t rank, uint32_t tp,
                              const char *head, bool same_memory)
@@ -237,12 +239,92 @@ static void a_head_is_the_embedding_or_its_own(void **state)
     }
 }
 
+/* ---- draft models -------------------------------------------------------- */
+
+static void is_refused_with_the_remedy(struct member *wrong,
+                                       enum dyt_status want, const char *tensor)
+{
+    assert_status(want, enter(wrong));
+    if (strstr(wrong->text, tensor) == NULL ||
+        strstr(wrong->text, "draft model") == NULL ||
+        strstr(wrong->text, "job of") == NULL ||
+        strstr(wrong->text, "another address") == NULL) {
+        fail_msg("%s", wrong->text);
+    }
+    leave(wrong);
+}
+
+/* A draft model's tensors are a target of their own, whoever brings them into
+ * the policy's job: named, with what to do, and nobody is disturbed. */
+static void a_draft_model_is_sent_to_a_job_of_its_own(void **state)
+{
+    const char *folder = session_folder();
+    struct member *t[1] = {named(folder, DYT_ROLE_TRAINER, true)};
+    struct member *r[1], *wrong;
+
+    (void)state;
+    all_ok(t, 1, enter);
+    r[0] = named(folder, DYT_ROLE_RECEIVER, true);
+    all_ok(r, 1, enter);
+    /* a pool for it, with tensors that the trainer has not */
+    wrong = member_new(folder, DYT_ROLE_RECEIVER, 0, 0, 1);
+    wrong->join.pool = "draft";
+    WHOLE(wrong, "model.fc.weight", DYT_F32, 4, 8);
+    is_refused_with_the_remedy(wrong, DYT_ERR_LAYOUT, "model.fc.weight");
+    /* … and with too few of those that it has */
+    wrong = named(folder, DYT_ROLE_RECEIVER, false);
+    wrong->join.pool = "draft";
+    is_refused_with_the_remedy(wrong, DYT_ERR_LAYOUT, "lm_head.weight");
+    /* among the policy's, by rules */
+    wrong = server(folder, 0, 1, "lm_head.weight", false);
+    wrong->join.replica = 1;
+    ROW(wrong, "draft_model.fc.weight", DYT_F32, 4, 8);
+    is_refused_with_the_remedy(wrong, DYT_ERR_UNSUPPORTED,
+                               "draft_model.fc.weight");
+    pass_on(t, 1, r, 1, 1);
+    all_leave(t, 1, r, 1);
+}
+
+/* The trainer publishes both; and then each in its job. */
+static void a_trainer_publishes_a_draft_by_itself(void **state)
+{
+    const char *folder = session_folder();
+    struct member *t[1] = {named(folder, DYT_ROLE_TRAINER, true)};
+    struct member *r[1];
+
+    (void)state;
+    WHOLE(t[0], "draft_model.fc.weight", DYT_F32, 4, 8);
+    all_ok(t, 1, enter);
+    is_refused_with_the_remedy(named(folder, DYT_ROLE_RECEIVER, true),
+                               DYT_ERR_LAYOUT, "draft_model.fc.weight");
+    leave(t[0]);
+    for (uint32_t draft = 0; draft < 2; draft++) {
+        folder = session_folder();
+        if (draft == 0) {
+            t[0] = named(folder, DYT_ROLE_TRAINER, true);
+            r[0] = named(folder, DYT_ROLE_RECEIVER, true);
+        } else {
+            t[0] = member_new(folder, DYT_ROLE_TRAINER, 0, 0, 1);
+            r[0] = member_new(folder, DYT_ROLE_RECEIVER, 0, 0, 1);
+            r[0]->join.pool = "draft";
+            WHOLE(t[0], "draft_model.fc.weight", DYT_F32, 4, 8);
+            WHOLE(r[0], "draft_model.fc.weight", DYT_F32, 4, 8);
+        }
+        all_ok(t, 1, enter);
+        all_ok(r, 1, enter);
+        pass_on(t, 1, r, 1, 1);
+        all_leave(t, 1, r, 1);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(one_place_is_one_member),
     cmocka_unit_test(coordinates_are_one_members),
     cmocka_unit_test(stages_are_ranks_of_one_trainer),
     cmocka_unit_test(rows_of_any_dtype_come_in_any_order),
     cmocka_unit_test(a_wrong_dialect_is_refused_with_all_that_does_not_fit),
+    cmocka_unit_test(a_draft_model_is_sent_to_a_job_of_its_own),
+    cmocka_unit_test(a_trainer_publishes_a_draft_by_itself),
     cmocka_unit_test(a_head_is_the_embedding_or_its_own),
 };
 DYT_TEST_MAIN(tests)

@@ -209,7 +209,13 @@ DYT_API enum dyt_status dyt_session_receive(
 DYT_API enum dyt_status dyt_session_valid(dyt_session *session,
                                           uint64_t *out_version);
 
-/** Rows that the last commit changed, as indices; at most `capacity`. */
+/**
+ * Rows that the last commit wrote, as indices; at most `capacity`, *out_count
+ * has all.  They are the rows that hold elements of the job's tensors, also
+ * where a version brought the very bytes that were there: which contents differ
+ * is told by dyt_session_row_hash() before and after, at the cost of reading
+ * the row.  None before the first commit, or while the rows are not valid.
+ */
 DYT_API enum dyt_status dyt_session_changed(dyt_session *session,
                                             uint64_t *out_row, size_t capacity,
                                             size_t *out_count);

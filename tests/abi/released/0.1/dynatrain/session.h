@@ -102,10 +102,10 @@ DYT_API enum dyt_status dyt_session_join(
     const struct dyt_session_params *params, dyt_session **out_session);
 
 /**
- * Say what this member holds, once.  Blocks until every member of the trainer
- * (and of this replica, for receivers) has done so and everything fits.
- * Nothing moves.  Pointers are checked: memory that is not mapped, or not
- * writable for a receiver, is an error.
+ * Say what this member holds, once; again where it failed.  Blocks until every
+ * member of the trainer (and of this replica, for receivers) has done so and
+ * everything fits. Nothing moves.  Pointers are checked: memory that is not
+ * mapped, or not writable for a receiver, is an error.
  *
  * @param rules  for rows without pieces; NULL: tensors are named as in the VPS
  *               and not cut
@@ -207,7 +207,13 @@ DYT_API enum dyt_status dyt_session_receive(
 DYT_API enum dyt_status dyt_session_valid(dyt_session *session,
                                           uint64_t *out_version);
 
-/** Rows that the last commit changed, as indices; at most `capacity`. */
+/**
+ * Rows that the last commit wrote, as indices; at most `capacity`, *out_count
+ * has all.  They are the rows that hold elements of the job's tensors, also
+ * where a version brought the very bytes that were there: which contents differ
+ * is told by dyt_session_row_hash() before and after, at the cost of reading
+ * the row.  None before the first commit, or while the rows are not valid.
+ */
 DYT_API enum dyt_status dyt_session_changed(dyt_session *session,
                                             uint64_t *out_row, size_t capacity,
                                             size_t *out_count);
@@ -229,7 +235,8 @@ struct dyt_session_hooks {
     uint32_t reserved;
     void *arg;
     enum dyt_status (*pause)(void *arg);  /* stop using the rows */
-    enum dyt_status (*resume)(void *arg); /* version is committed, or not */
+    enum dyt_status (*resume)(void *arg); /* version is committed, or not;
+                                             after kv_cache is restored */
     enum dyt_status (*release)(void *arg, uint32_t tags);
     enum dyt_status (*restore)(void *arg, uint32_t tags);
 };

@@ -42,8 +42,8 @@ struct dyt_switch_report {
     uint64_t moved_bytes;   /* from other processes */
     uint64_t written_bytes; /* into this member's rows */
     uint64_t scratch_bytes; /* of ours, beside the member's own memory */
-    uint64_t rows_changed;
-    uint32_t source; /* 0: the trainer, 1: a sibling replica */
+    uint64_t rows_changed;  /* that were written: dyt_session_changed() */
+    uint32_t source;        /* 0: the trainer, 1: a sibling replica */
     uint32_t reserved;
 };
 
