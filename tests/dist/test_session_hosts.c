@@ -1,8 +1,10 @@
 /* Sessions over several hosts, all members in this process under other host
  * names: weights go by messages, one copy enters a host, and what fails fails
  * at once. */
+#include "control/hub.h"
 #include "dyt_ranks.h"
 
+#include <arpa/inet.h>
 #include <dynatrain/session.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -360,11 +362,80 @@ static void without_the_module_it_is_refused_by_name(void **state)
     leave_all(m, 2);
 }
 
+/* ---- tcp ----------------------------------------------------------------- */
+
+struct keys {
+    char folder[2][200], manager[240], manager_public[240], server[240],
+        stranger[240], address[64];
+};
+
+/* Those of the manager and of a server in one folder, and a stranger's. */
+static void make_keys(struct keys *k)
+{
+    struct sockaddr_in in = {.sin_family = AF_INET,
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(in);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    for (int i = 0; i < 2; i++) {
+        snprintf(k->folder[i], sizeof(k->folder[i]), "%s/%s", dyt_test_dir(),
+                 i == 0 ? "keys" : "others");
+    }
+    assert_ok(dyti_keys_make(k->folder[0], "manager"));
+    assert_ok(dyti_keys_make(k->folder[0], "server"));
+    assert_ok(dyti_keys_make(k->folder[1], "server"));
+    snprintf(k->manager, 240, "%s/manager.secret", k->folder[0]);
+    snprintf(k->manager_public, 240, "%s/manager.public", k->folder[0]);
+    snprintf(k->server, 240, "%s/server.secret", k->folder[0]);
+    snprintf(k->stranger, 240, "%s/server.secret", k->folder[1]);
+    assert_int_equal(0, bind(fd, (struct sockaddr *)&in, sizeof(in)));
+    assert_int_equal(0, getsockname(fd, (struct sockaddr *)&in, &bytes));
+    close(fd);
+    snprintf(k->address, sizeof(k->address), "tcp:127.0.0.1:%u",
+             ntohs(in.sin_port));
+}
+
+static void over_tcp(struct member *m, const struct keys *k, const char *key)
+{
+    snprintf(m->address, sizeof(m->address), "%s", k->address);
+    m->join.key = key;
+    m->join.manager_key = k->manager_public;
+}
+
+/* Control by tcp with keys, weights from host to host: the address at which a
+ * member is reached is that from which it reaches the manager. */
+static void keys_open_a_job_on_several_hosts(void **state)
+{
+    struct keys k;
+    struct member m[6];
+
+    (void)state;
+    make_keys(&k);
+    for (uint32_t r = 0; r < 2; r++) {
+        describe(&m[r], "", r == 0 ? "a" : "c", UINT32_MAX, r, 2);
+        over_tcp(&m[r], &k, k.manager);
+        describe(&m[2 + r], "", "b", 0, r, 2);
+        over_tcp(&m[2 + r], &k, k.server);
+    }
+    describe(&m[4], "", "c", 1, 0, 1);
+    over_tcp(&m[4], &k, k.server);
+    enter_all(m, 5);
+    describe(&m[5], "", "d", 2, 0, 1);
+    over_tcp(&m[5], &k, k.stranger);
+    assert_status(DYT_ERR_CONFIG, enter(&m[5]));
+    assert_non_null(strstr(m[5].text, "refuses this key"));
+    for (uint64_t v = 1; v <= 2; v++) {
+        update(m, 2, 5, v);
+    }
+    leave_all(m, 6);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_mode_crosses),
     cmocka_unit_test(a_trainer_on_two_hosts),
     cmocka_unit_test(one_copy_enters_a_host),
     cmocka_unit_test(a_link_that_cannot_open_fails_at_once),
+    cmocka_unit_test(keys_open_a_job_on_several_hosts),
     cmocka_unit_test(without_the_module_it_is_refused_by_name),
 };
 DYT_TEST_MAIN(tests)
