@@ -114,7 +114,8 @@ static void body(struct dyt_rank *me)
             w->longest[i] = atomic_load(&longest);
         }
     }
-    if (me->rank != 0) { /* the manager's host goes last */
+    pthread_barrier_wait(&w->barrier); /* counted before anybody says bye */
+    if (me->rank != 0) {               /* the manager's host goes last */
         leave(&m);
     }
     pthread_barrier_wait(&w->barrier);
