@@ -1,5 +1,6 @@
 /* A member of a session for tests: a trainer's rank, or a small server that
- * answers requests while versions come.  Everything through the public headers.
+ * answers requests while versions come.  Everything through the public headers,
+ * but for the formula of the content hash.
  *
  *   session_member trainer ADDRESS JOB RANK SIZE
  *   session_member server  ADDRESS JOB REPLICA RANK SIZE MODE
@@ -12,12 +13,18 @@
  *                             "offered V" and later "done V STATUS"
  *   server   update V MS      "updated STATUS VERSION TEXT", where it came from
  *                             or what is wrong
- *            ask ID           "answer ID VERSION whole" from the weights as
- * they are; "answer ID VERSION mixed" where an element is not of that version;
- * "answer ID 0 STATUS" where the weights may not be used both     quit
+ *            ask ID           "answer ID VERSION whole LO HI HASH" from the
+ * weights as they are, HASH: the content hash of rows LO … HI of all tensors;
+ * "answer ID VERSION mixed" where an element is not of that version;
+ * "answer ID 0 STATUS" where the weights may not be used
+ *            hash             "answer 0 VERSION whole LO HI HASH": HASH as the
+ * library says it, between updates
+ *   both     quit
  *
  * A server answers requests in a thread of its own, between pause and resume of
  * an update none. */
+#include "session_values.h"
+
 #include <dynatrain/session.h>
 
 #include <inttypes.h>
@@ -26,10 +33,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define TENSORS 12u
-#define ROWS    192 /* cut between the ranks of either side */
-#define COLS    512
 
 static float *weight[TENSORS]; /* [rows of this member][COLS] */
 static int64_t row_lo, row_hi;
@@ -61,15 +64,6 @@ static int die(const char *what)
 
 /* ---- weights ------------------------------------------------------------- */
 
-/* Exact in f32: 2^24 is above all that a test reaches. */
-static float value_of(uint64_t version, uint32_t tensor, int64_t row,
-                      int64_t col)
-{
-    return (float)((version * 7919 + tensor * 131 + (uint64_t)row * 17 +
-                    (uint64_t)col * 3) &
-                   0xffffff);
-}
-
 static void write_version(uint64_t version)
 {
     for (uint32_t t = 0; t < TENSORS; t++) {
@@ -81,17 +75,20 @@ static void write_version(uint64_t version)
     }
 }
 
-/* "whole", or what is not of this version. */
-static void look(float *const *base, uint64_t version, char text[160])
+/* "whole", or what is not of this version; and the content hash of it all. */
+static void look(float *const *base, uint64_t version, char text[160],
+                 uint64_t *out_hash)
 {
     uint64_t wrong = 0, other = 0;
 
+    *out_hash = 0;
     snprintf(text, 160, "whole");
     for (uint32_t t = 0; t < TENSORS; t++) {
         for (int64_t r = row_lo; r < row_hi; r++) {
             for (int64_t c = 0; c < COLS; c++) {
                 float is = base[t][(r - row_lo) * COLS + c];
 
+                *out_hash += content_of_element(t, r, c, is);
                 wrong += is != value_of(version, t, r, c);
                 other += is == value_of(version + 1, t, r, c);
             }
@@ -227,7 +224,7 @@ static enum dyt_status resume_requests(void *arg)
 static void answer(uint64_t id, int mapped)
 {
     float *base[TENSORS];
-    uint64_t version = 0;
+    uint64_t version = 0, hash = 0;
     char what[160] = "";
     enum dyt_status st;
 
@@ -243,10 +240,29 @@ static void answer(uint64_t id, int mapped)
     if (st != DYT_OK) {
         say("answer %" PRIu64 " 0 %s", id, dyt_status_name(st));
     } else {
-        look(base, version, what);
-        say("answer %" PRIu64 " %" PRIu64 " %s", id, version, what);
+        look(base, version, what, &hash);
+        say("answer %" PRIu64 " %" PRIu64 " %s %" PRId64 " %" PRId64
+            " %016" PRIx64,
+            id, version, what, row_lo, row_hi, hash);
     }
     pthread_rwlock_unlock(&in_use);
+}
+
+/* What the library says that the rows hold; nothing may be updated meanwhile.
+ */
+static void answer_hash(void)
+{
+    uint64_t version = 0, hash = 0;
+    enum dyt_status st = dyt_session_valid(session, &version);
+
+    for (uint32_t t = 0; t < TENSORS && st == DYT_OK; t++) {
+        uint64_t of_row = 0;
+
+        st = dyt_session_row_hash(session, t, &of_row);
+        hash += of_row;
+    }
+    say("answer 0 %" PRIu64 " %s %" PRId64 " %" PRId64 " %016" PRIx64, version,
+        st == DYT_OK ? "whole" : dyt_error_text(), row_lo, row_hi, hash);
 }
 
 struct update {
@@ -338,6 +354,8 @@ static int server(char **arg)
     while (fgets(line, sizeof(line), stdin) != NULL) {
         if (strncmp(line, "ask ", 4) == 0) {
             answer(strtoull(line + 4, NULL, 10), mapped);
+        } else if (strncmp(line, "hash", 4) == 0) {
+            answer_hash();
         } else if (strncmp(line, "update ", 7) == 0) {
             start_update(line);
         } else if (strncmp(line, "quit", 4) == 0) {

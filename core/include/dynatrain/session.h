@@ -220,7 +220,8 @@ DYT_API enum dyt_status dyt_session_changed(dyt_session *session,
                                             uint64_t *out_row, size_t capacity,
                                             size_t *out_count);
 
-/** Content hash of what a row holds now (docs/plugin.md). */
+/** Content hash of what a row holds now (docs/plugin.md).  It waits for an
+ *  update that runs: never call it from what a pause hook waits for. */
 DYT_API enum dyt_status dyt_session_row_hash(dyt_session *session, uint64_t row,
                                              uint64_t *out_hash);
 
