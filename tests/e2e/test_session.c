@@ -430,6 +430,52 @@ static void keys_open_a_job_over_tcp(void **state)
     stop(&p, SIGTERM, 0);
 }
 
+/* ---- what tests leave ---------------------------------------------------- */
+
+/* A test of its own, that starts a manager and hangs. */
+static void start_and_hang(const char *address, int out)
+{
+    struct dyt_process p = dyt_start("serve", address, NULL);
+
+    if (dyt_read_until(&p, "serving") &&
+        write(out, &p.pid, sizeof(p.pid)) == (ssize_t)sizeof(p.pid)) {
+        (void)pause();
+    }
+    _exit(1);
+}
+
+static void a_killed_test_leaves_no_manager(void **state)
+{
+    struct room room = new_room();
+    struct pollfd poll_fd = {.events = POLLIN};
+    pid_t test, manager = 0;
+    int said[2], status = 0;
+
+    (void)state;
+    assert_int_equal(0, prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0));
+    assert_int_equal(0, pipe2(said, O_CLOEXEC));
+    test = fork();
+    assert_true(test >= 0);
+    if (test == 0) {
+        start_and_hang(room.address, said[1]);
+    }
+    close(said[1]);
+    assert_int_equal(sizeof(manager), read(said[0], &manager, sizeof(manager)));
+    close(said[0]);
+    poll_fd.fd = (int)syscall(SYS_pidfd_open, manager, 0);
+    assert_true(poll_fd.fd >= 0);
+    assert_int_equal(0, kill(test, SIGKILL));
+    assert_int_equal(test, waitpid(test, &status, 0));
+    if (poll(&poll_fd, 1, DYT_RUN_SECONDS * 1000) <= 0) {
+        (void)kill(manager, SIGKILL);
+        fail_msg("the manager is left behind");
+    }
+    close(poll_fd.fd);
+    assert_int_equal(manager, waitpid(manager, &status, 0));
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    assert_int_equal(0, prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0));
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(help_is_there),
     cmocka_unit_test(wrong_arguments_have_one_message),
@@ -440,5 +486,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_killed_manager_has_a_successor),
     cmocka_unit_test(quiet_is_quiet),
     cmocka_unit_test(keys_open_a_job_over_tcp),
+    cmocka_unit_test(a_killed_test_leaves_no_manager),
 };
 DYT_TEST_MAIN(tests)

@@ -70,22 +70,19 @@ struct member {
 static inline struct member spawn(char *const argv[], const char *log)
 {
     struct member m = {0};
-    posix_spawn_file_actions_t files;
-    int in[2], out[2];
+    int in[2], out[2], words = -1;
 
     assert_int_equal(0, pipe2(in, O_CLOEXEC));
     assert_int_equal(0, pipe2(out, O_CLOEXEC));
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_adddup2(&files, in[0], 0);
-    if (log == NULL) {
-        posix_spawn_file_actions_adddup2(&files, out[1], 1);
-    } else {
-        posix_spawn_file_actions_addopen(&files, 1, log,
-                                         O_WRONLY | O_CREAT | O_APPEND, 0600);
+    if (log != NULL) {
+        words = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+        assert_true(words >= 0);
     }
-    assert_int_equal(0,
-                     posix_spawn(&m.pid, argv[0], &files, NULL, argv, environ));
-    posix_spawn_file_actions_destroy(&files);
+    m.pid =
+        dyt_spawn(argv, (const int[]){in[0], log == NULL ? out[1] : words, -1});
+    if (words >= 0) {
+        close(words);
+    }
     note_pid(0, m.pid);
     close(in[0]);
     close(out[1]);
