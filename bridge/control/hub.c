@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,6 +72,23 @@ static bool is_lock_of(int fd, const char *path)
            mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
 }
 
+/* A child that was forked, and ran no other program, has its parent's lock. */
+static enum dyt_status refuse_second(const struct dyti_hub *hub,
+                                     const char *owner)
+{
+    long pid = strtol(owner, NULL, 10);
+
+    if (pid > 0 && kill((pid_t)pid, 0) != 0 && errno == ESRCH) {
+        return DYTI_FAIL(DYT_ERR_BUSY,
+                         "pid %s served %s and is not there any more, but its "
+                         "lock is held: end the children that it forked, or "
+                         "take another address",
+                         owner, hub->address.path);
+    }
+    return DYTI_FAIL(DYT_ERR_BUSY, "pid %s serves %s already",
+                     owner[0] != '\0' ? owner : "?", hub->address.path);
+}
+
 static enum dyt_status take_lock(struct dyti_hub *hub)
 {
     char owner[64] = "";
@@ -90,8 +108,7 @@ static enum dyt_status take_lock(struct dyti_hub *hub)
 
             owner[got > 0 ? (size_t)got : 0] = '\0';
             close(fd);
-            return DYTI_FAIL(DYT_ERR_BUSY, "pid %s serves %s already",
-                             owner[0] != '\0' ? owner : "?", hub->address.path);
+            return refuse_second(hub, owner);
         }
         if (is_lock_of(fd, hub->lock_path)) {
             hub->lock_fd = fd;

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <grp.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -164,8 +165,9 @@ static void a_living_one_is_refused_by_name(void **state)
     dyti_hub_close(hub);
 }
 
-/* A manager in a process of its own, killed. */
-static void kill_a_manager(const struct dyti_address *address)
+/* A manager in a process of its own, killed; a child of it lives until the
+ * writing end of `child` is closed (NULL: it has none). */
+static void kill_a_manager_of(const struct dyti_address *address, int *child)
 {
     int ready[2];
     pid_t pid;
@@ -177,7 +179,15 @@ static void kill_a_manager(const struct dyti_address *address)
         struct dyti_hub_params p = {.address = *address, .codec = hub_codec};
         struct dyti_hub *hub;
 
-        if (dyti_hub_open(&p, &hub) == DYT_OK && write(ready[1], "r", 1) == 1) {
+        if (dyti_hub_open(&p, &hub) != DYT_OK) {
+            _exit(1);
+        }
+        if (child != NULL && fork() == 0) {
+            close(child[1]);
+            (void)!read(child[0], &byte, 1);
+            _exit(0);
+        }
+        if (write(ready[1], "r", 1) == 1) {
             pause();
         }
         _exit(1);
@@ -188,6 +198,35 @@ static void kill_a_manager(const struct dyti_address *address)
     close(ready[0]);
     kill(pid, SIGKILL);
     assert_int_equal(pid, waitpid(pid, NULL, 0));
+}
+
+static void kill_a_manager(const struct dyti_address *address)
+{
+    kill_a_manager_of(address, NULL);
+}
+
+/* What it forked has its lock: said so, not "pid … serves it". */
+static void a_lock_that_a_child_holds_is_named(void **state)
+{
+    struct dyti_address address = hub_unix_address();
+    struct dyti_hub_params p = {.address = address, .codec = hub_codec};
+    struct dyti_hub *hub = NULL;
+    int child[2];
+
+    (void)state;
+    assert_int_equal(0, pipe(child));
+    kill_a_manager_of(&address, child);
+    assert_status(DYT_ERR_BUSY, dyti_hub_open(&p, &hub));
+    assert_error_has("is not there any more");
+    assert_error_has("end the children that it forked");
+    assert_null(hub);
+    close(child[0]);
+    close(child[1]); /* it ends, at its own pace */
+    while (dyti_hub_open(&p, &hub) == DYT_ERR_BUSY) {
+        sched_yield();
+    }
+    assert_non_null(hub);
+    dyti_hub_close(hub);
 }
 
 static void what_a_dead_one_left_is_taken_over(void **state)
@@ -458,6 +497,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(members_may_come_first_and_hear_the_end),
     cmocka_unit_test(nothing_is_left_of_one_that_closes),
     cmocka_unit_test(a_living_one_is_refused_by_name),
+    cmocka_unit_test(a_lock_that_a_child_holds_is_named),
     cmocka_unit_test(what_a_dead_one_left_is_taken_over),
     cmocka_unit_test(members_find_the_next_manager),
     cmocka_unit_test(folders_are_this_users_alone),
