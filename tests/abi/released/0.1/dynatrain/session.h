@@ -196,7 +196,9 @@ DYT_API enum dyt_status dyt_session_will_write(dyt_session *session);
  * @return DYT_ERR_CANCELLED  interrupted, or the offer was taken back
  * @return DYT_ERR_PEER, DYT_ERR_VERIFY  the old is whole (STAGED, DOUBLE); with
  *                            IN_PLACE dyt_session_valid() tells
- * @return DYT_ERR_STATE      released, or the member did not publish
+ * @return DYT_ERR_STATE      released, or the member did not publish; or
+ *                            another rank of the replica has released since
+ *                            the last version, and this one has not
  */
 DYT_API enum dyt_status dyt_session_receive(
     dyt_session *session, uint64_t version, int64_t deadline_ns,
@@ -218,7 +220,8 @@ DYT_API enum dyt_status dyt_session_changed(dyt_session *session,
                                             uint64_t *out_row, size_t capacity,
                                             size_t *out_count);
 
-/** Content hash of what a row holds now (docs/plugin.md). */
+/** Content hash of what a row holds now (docs/plugin.md).  It waits for an
+ *  update that runs: never call it from what a pause hook waits for. */
 DYT_API enum dyt_status dyt_session_row_hash(dyt_session *session, uint64_t row,
                                              uint64_t *out_hash);
 
@@ -235,8 +238,9 @@ struct dyt_session_hooks {
     uint32_t reserved;
     void *arg;
     enum dyt_status (*pause)(void *arg);  /* stop using the rows */
-    enum dyt_status (*resume)(void *arg); /* version is committed, or not;
-                                             after kv_cache is restored */
+    enum dyt_status (*resume)(void *arg); /* after a pause: the version is
+                                             committed, or not; after kv_cache
+                                             is restored */
     enum dyt_status (*release)(void *arg, uint32_t tags);
     enum dyt_status (*restore)(void *arg, uint32_t tags);
 };
