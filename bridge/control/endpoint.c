@@ -100,6 +100,16 @@ enum dyt_status dyti_zmq_open(int type, struct dyti_socket *out)
     return DYT_OK;
 }
 
+bool dyti_zmq_heartbeats(const struct dyti_socket *s)
+{
+    int beat_ms = 1000, gone_ms = 5000;
+
+    return zmq_setsockopt(s->socket, ZMQ_HEARTBEAT_IVL, &beat_ms,
+                          sizeof(beat_ms)) == 0 &&
+           zmq_setsockopt(s->socket, ZMQ_HEARTBEAT_TIMEOUT, &gone_ms,
+                          sizeof(gone_ms)) == 0;
+}
+
 void dyti_zmq_close(struct dyti_socket *s)
 {
     if (s->socket != NULL) {

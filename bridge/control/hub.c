@@ -323,7 +323,7 @@ enum dyt_status dyti_hub_open(const struct dyti_hub_params *params,
                               struct dyti_hub **out_hub)
 {
     struct dyti_hub *hub = calloc(1, sizeof(*hub));
-    int must_route = 1, beat_ms = 1000, gone_ms = 5000;
+    int must_route = 1;
     int64_t most = DYTI_FRAME_MOST_BYTES;
     enum dyt_status st;
 
@@ -339,10 +339,7 @@ enum dyt_status dyti_hub_open(const struct dyti_hub_params *params,
                         sizeof(must_route)) != 0 ||
          zmq_setsockopt(hub->socket.socket, ZMQ_MAXMSGSIZE, &most,
                         sizeof(most)) != 0 ||
-         zmq_setsockopt(hub->socket.socket, ZMQ_HEARTBEAT_IVL, &beat_ms,
-                        sizeof(beat_ms)) != 0 ||
-         zmq_setsockopt(hub->socket.socket, ZMQ_HEARTBEAT_TIMEOUT, &gone_ms,
-                        sizeof(gone_ms)) != 0)) {
+         (hub->address.is_tcp && !dyti_zmq_heartbeats(&hub->socket)))) {
         st = dyti_zmq_fail("zmq_setsockopt", hub->address.endpoint);
     }
     if (st == DYT_OK) {

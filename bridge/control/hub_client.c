@@ -76,7 +76,7 @@ enum dyt_status dyti_hub_client_open(
     struct dyti_hub_client **out_client)
 {
     struct dyti_hub_client *c = calloc(1, sizeof(*c));
-    int again_ms = 20, most_ms = 500, beat_ms = 1000, gone_ms = 5000;
+    int again_ms = 20, most_ms = 500;
     int64_t most = DYTI_FRAME_MOST_BYTES;
     enum dyt_status st;
 
@@ -101,10 +101,7 @@ enum dyt_status dyti_hub_client_open(
                         sizeof(again_ms)) != 0 ||
          zmq_setsockopt(c->socket.socket, ZMQ_RECONNECT_IVL_MAX, &most_ms,
                         sizeof(most_ms)) != 0 ||
-         zmq_setsockopt(c->socket.socket, ZMQ_HEARTBEAT_IVL, &beat_ms,
-                        sizeof(beat_ms)) != 0 ||
-         zmq_setsockopt(c->socket.socket, ZMQ_HEARTBEAT_TIMEOUT, &gone_ms,
-                        sizeof(gone_ms)) != 0 ||
+         (c->address.is_tcp && !dyti_zmq_heartbeats(&c->socket)) ||
          zmq_connect(c->socket.socket, c->address.endpoint) != 0)) {
         st = dyti_zmq_fail("zmq_connect", c->address.endpoint);
     }

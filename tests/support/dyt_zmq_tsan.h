@@ -20,5 +20,13 @@ const char *__tsan_default_suppressions(void)
            "called_from_lib:libzmq.so\n";
 }
 
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
+
+/* Children that are to be killed start threads of ZeroMQ. */
+const char *__tsan_default_options(void)
+{
+    return "die_after_fork=0";
+}
+
 #endif
 #endif /* DYT_ZMQ_TSAN_H */

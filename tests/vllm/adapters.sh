@@ -37,7 +37,7 @@ in_python() {
   done
   DYNATRAIN_LIBRARY=$library must "$python" torch_shards.py
   if "$python" -m pip install --quiet --disable-pip-version-check \
-      --target "$room/mypy" mypy; then
+      --target "$room/mypy" "mypy==2.4.1"; then
     PYTHONPATH=$room/mypy must "$python" -m mypy --cache-dir "$room/cache" \
       --config-file "$root/pyproject.toml" "$root/python/dynatrain"
   fi
