@@ -66,13 +66,17 @@ def broken(client, version, after, break_it):
 
 
 def outcome(site, client, old, name, worked, notes):
-    """After a trainer's death: all of the new version, or what the mode says."""
+    """After a trainer's death: all of the new version, or what the mode says.
+    A replica that had all of it before the other one failed keeps it."""
     if worked:
         notes.append("an update was through when it died")
         site.same(name)
     elif client.commit != "in_place":
-        notes.append("the old version is whole and answers")
-        site.same(old)
+        for server, held in zip(site.servers, client.versions()):
+            came = held == str(site.version)
+            site.same(name if came else old, [server])
+            notes.append("a whole new one answers" if came else
+                         "a whole old one answers")
     else:
         for server in site.servers:
             assert request(server.url + "/is_paused")["is_paused"]
