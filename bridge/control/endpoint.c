@@ -100,14 +100,25 @@ enum dyt_status dyti_zmq_open(int type, struct dyti_socket *out)
     return DYT_OK;
 }
 
-bool dyti_zmq_heartbeats(const struct dyti_socket *s)
+bool dyti_zmq_keep_alive(const struct dyti_socket *s)
 {
-    int beat_ms = 1000, gone_ms = 5000;
+    /* Silent for a second: asked each second, four times.  Words that nobody
+     * confirms count as well. */
+    static const struct {
+        int option, value; /* in seconds; ms */
+    } line[] = {{ZMQ_TCP_KEEPALIVE, 1},
+                {ZMQ_TCP_KEEPALIVE_IDLE, 1},
+                {ZMQ_TCP_KEEPALIVE_INTVL, 1},
+                {ZMQ_TCP_KEEPALIVE_CNT, 4},
+                {ZMQ_TCP_MAXRT, 5000}};
 
-    return zmq_setsockopt(s->socket, ZMQ_HEARTBEAT_IVL, &beat_ms,
-                          sizeof(beat_ms)) == 0 &&
-           zmq_setsockopt(s->socket, ZMQ_HEARTBEAT_TIMEOUT, &gone_ms,
-                          sizeof(gone_ms)) == 0;
+    for (size_t i = 0; i < sizeof(line) / sizeof(line[0]); i++) {
+        if (zmq_setsockopt(s->socket, line[i].option, &line[i].value,
+                           sizeof(line[i].value)) != 0) {
+            return false;
+        }
+    }
+    return true;
 }
 
 void dyti_zmq_close(struct dyti_socket *s)

@@ -339,7 +339,7 @@ enum dyt_status dyti_hub_open(const struct dyti_hub_params *params,
                         sizeof(must_route)) != 0 ||
          zmq_setsockopt(hub->socket.socket, ZMQ_MAXMSGSIZE, &most,
                         sizeof(most)) != 0 ||
-         (hub->address.is_tcp && !dyti_zmq_heartbeats(&hub->socket)))) {
+         (hub->address.is_tcp && !dyti_zmq_keep_alive(&hub->socket)))) {
         st = dyti_zmq_fail("zmq_setsockopt", hub->address.endpoint);
     }
     if (st == DYT_OK) {

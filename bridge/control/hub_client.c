@@ -101,7 +101,7 @@ enum dyt_status dyti_hub_client_open(
                         sizeof(again_ms)) != 0 ||
          zmq_setsockopt(c->socket.socket, ZMQ_RECONNECT_IVL_MAX, &most_ms,
                         sizeof(most_ms)) != 0 ||
-         (c->address.is_tcp && !dyti_zmq_heartbeats(&c->socket)) ||
+         (c->address.is_tcp && !dyti_zmq_keep_alive(&c->socket)) ||
          zmq_connect(c->socket.socket, c->address.endpoint) != 0)) {
         st = dyti_zmq_fail("zmq_connect", c->address.endpoint);
     }

@@ -13,13 +13,13 @@ struct dyti_socket {
 /* "<call> on <endpoint>: <ZeroMQ's text>". */
 enum dyt_status dyti_zmq_fail(const char *call, const char *endpoint);
 enum dyt_status dyti_zmq_open(int type, struct dyti_socket *out);
-/* Peers that vanish without a word, as those of other machines may, are hung
- * up on after 5 s.  Not for sockets of one machine, where the kernel tells:
- * libzmq 4.3.4 aborts where a heartbeat is due on a line that has broken while
- * what it brought could not be taken, as while a socket closes
- * (stream_engine_base.cpp: timer_event calls out_event whatever _io_error).
- * Before it connects or binds. */
-bool dyti_zmq_heartbeats(const struct dyti_socket *s);
+/* Lines to peers that vanish without a word, as those of other machines may,
+ * are hung up by the kernel after 5 s.  Not by ZeroMQ's own heartbeats:
+ * libzmq 4.3.4 aborts where one is due on a line that has broken while what it
+ * brought could not be taken, as while a socket closes (stream_engine_base.cpp:
+ * timer_event calls out_event whatever _io_error).  Before it connects or
+ * binds. */
+bool dyti_zmq_keep_alive(const struct dyti_socket *s);
 void dyti_zmq_close(struct dyti_socket *s);
 /* One frame; takes the buffer over without a copy. */
 enum dyt_status dyti_zmq_send(struct dyti_socket *s,
