@@ -127,7 +127,8 @@ void dyti_zmq_close(struct dyti_socket *s)
         zmq_close(s->socket);
     }
     if (s->context != NULL) {
-        zmq_ctx_term(s->context);
+        while (zmq_ctx_term(s->context) != 0 && errno == EINTR) {
+        } /* a signal ends it before its threads have */
     }
     *s = (struct dyti_socket){0};
 }

@@ -1,6 +1,7 @@
 /* For programs that run ZeroMQ under the thread sanitizer: the system's libzmq
  * is not built with it, so its own locking is not seen and everything that its
- * thread touches looks like a race.  Include once per program. */
+ * thread touches looks like a race; nor is libsodium, which it uses.  Include
+ * once per program. */
 #ifndef DYT_ZMQ_TSAN_H
 #define DYT_ZMQ_TSAN_H
 
@@ -17,7 +18,9 @@ __attribute__((visibility("default"))) const char *__tsan_default_suppressions(
 const char *__tsan_default_suppressions(void)
 {
     return "race:libzmq.so\n"
-           "called_from_lib:libzmq.so\n";
+           "called_from_lib:libzmq.so\n"
+           "race:libsodium.so\n"
+           "called_from_lib:libsodium.so\n";
 }
 
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
