@@ -9,6 +9,7 @@
  *   box     a strided part of this rank's memory: one dyti_copy of the stream.
  *           The sender's have `src`, the receiver's `dst`; the other end is the
  *           dense one and is not looked at
+ *   stream  struct dyti_stream_boxes of ops/kernels.h
  *   cursor  where in a stream one is
  *
  * Threads: one cursor by one thread; a stream by any number. */
@@ -16,14 +17,6 @@
 #define DYTI_EXEC_PACK_H
 
 #include "ops/kernels.h"
-
-/* Plain value; arrays are borrowed. */
-struct dyti_stream_boxes {
-    const struct dyti_copy *box; /* [box_count] */
-    const uint64_t *at; /* [box_count + 1] byte of the stream where box i
-                           begins; the last is the stream's length */
-    uint32_t box_count;
-};
 
 struct dyti_stream_cursor {
     uint32_t box;

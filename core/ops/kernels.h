@@ -25,13 +25,17 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 struct dyti_kernel_params {
     uint32_t struct_size;
     struct dyti_pool *pool; /* borrowed until close; NULL = one thread */
-    const char *isa; /* NULL = the best this machine has; "scalar", "avx2",
-                        "avx512", "avx512_bf16"; one that is not there is
-                        refused by name */
+    const char *isa;    /* NULL = the best this machine has; "scalar", "avx2",
+                           "avx512", "avx512_bf16"; one that is not there is
+                           refused by name */
+    const char *device; /* a device: its UUID; NULL = the only one.  Borrowed
+                           for the call; the host has no use for it */
+    bool tf32; /* a device: products of f32 may be of TF32, 10 bits each */
 };
 
 /* c[m,n] = a·b (+ c if accumulate).  Transposed means stored the other way:
@@ -46,7 +50,7 @@ struct dyti_gemm {
     int64_t ldb;
     float *c;
     int64_t ldc;
-    enum dyti_dtype b_dtype; /* F32 or BF16 */
+    enum dyti_dtype b_dtype; /* F32 or BF16; cuda: or F16 */
     bool trans_a, trans_b, accumulate;
 };
 
@@ -121,6 +125,18 @@ struct dyti_copy {
     uint8_t src_dtype, dst_dtype; /* enum dyti_dtype */
 };
 
+/* What one rank sends another: boxes one after the other, each row by row, in
+ * the destination's dtypes.  Plain value; arrays are borrowed. */
+struct dyti_stream_boxes {
+    const struct dyti_copy *box; /* [box_count] */
+    const uint64_t *at; /* [box_count + 1] byte of the stream where box i
+                           begins; the last is the stream's length */
+    uint32_t box_count;
+};
+
+/* Copies that are made ready once and run many times.  Of one handle. */
+struct dyti_copy_list;
+
 /* Elements of a shard to hash: same shape as a copy; `index` is the row-major
  * index in the whole tensor of the first element, index_stride in elements. */
 struct dyti_hash_box {
@@ -131,6 +147,12 @@ struct dyti_hash_box {
     uint64_t index, salt;
     uint8_t dtype;
 };
+
+/* What a table's entries may be given: any memory of this process.  Without it:
+ * the device's own, peers' that are mapped, and pinned host memory
+ * (ops/memory.h); but results that are returned by value or to `out_…` come to
+ * ordinary memory, and arrays that describe work are read from there. */
+#define DYTI_KERNELS_ANY_MEMORY 1u
 
 struct dyti_kernel_ops {
     uint32_t struct_size;
@@ -275,6 +297,61 @@ struct dyti_kernel_ops {
     /* out_hash[i] += content hash of box i (base/hash.h). */
     enum dyt_status (*hash)(void *self, const struct dyti_hash_box *box,
                             size_t count, uint64_t *out_hash);
+
+    /* ---- devices ----------------------------------------------------------
+     * Entries of a device queue their work and come back; the work of a handle
+     * is done in the order in which it was queued.  What describes it has been
+     * read when they are back.  Entries with a result on the host (hash,
+     * sum_squares) wait for it.  An error of what is under way is returned by
+     * whoever meets it first, and by all from then on.
+     *
+     * All of these are NULL on the host, where everything is done at once; the
+     * helpers below know that. */
+
+    uint32_t caps; /* DYTI_KERNELS_… */
+    /* Until all that was queued is done; its errors are named. */
+    enum dyt_status (*wait)(void *self);
+    /* A mark behind all that was queued so far, and whether work has come past
+     * it: DYT_OK, DYT_PENDING, or the error of the work before it.  Marks are
+     * numbers that only grow; any number may be under way. */
+    enum dyt_status (*mark)(void *self, uint64_t *out_mark);
+    enum dyt_status (*passed)(void *self, uint64_t mark);
+    /* The device's own queue (CUDA: a cudaStream_t), for groups that queue
+     * there as well.  Borrowed until close. */
+    void *(*stream)(void *self);
+
+    /* Lists.  What a list copies is fixed when it is made, and is given to the
+     * device once: running it sends no more than a launch.  No copy of a list
+     * may write what another of it reads or writes.
+     *   make            these copies
+     *   pack / unpack   bytes [lo, hi) of a stream to / from `dense`, which may
+     *                   begin at any address (exec/pack.h says which bytes)
+     *   free            NULL is fine; work of it may be under way */
+    enum dyt_status (*list_make)(void *self, const struct dyti_copy *copy,
+                                 size_t count,
+                                 struct dyti_copy_list **out_list);
+    enum dyt_status (*list_pack)(void *self,
+                                 const struct dyti_stream_boxes *stream,
+                                 uint64_t lo, uint64_t hi, void *dense,
+                                 struct dyti_copy_list **out_list);
+    enum dyt_status (*list_unpack)(void *self,
+                                   const struct dyti_stream_boxes *stream,
+                                   uint64_t lo, uint64_t hi, const void *dense,
+                                   struct dyti_copy_list **out_list);
+    enum dyt_status (*list_run)(void *self, struct dyti_copy_list *list);
+    void (*list_free)(void *self, struct dyti_copy_list *list);
+
+    /* Every byte of [ptr, ptr + bytes) becomes `value`. */
+    enum dyt_status (*fill)(void *self, void *ptr, uint64_t bytes,
+                            uint8_t value);
+    /* Bytes between any memory of this process and the device's, or within
+     * either; done at return. */
+    enum dyt_status (*carry)(void *self, void *dst, const void *src,
+                             uint64_t bytes);
+
+    /* Ranges as the device's own tools show them; ranges nest. */
+    void (*range_push)(void *self, const char *name);
+    void (*range_pop)(void *self);
 };
 
 /* Kernels as rooms get them. */
@@ -282,5 +359,73 @@ struct dyti_kernels {
     const struct dyti_kernel_ops *ops;
     void *self;
 };
+
+static inline bool dyti_kernels_any_memory(const struct dyti_kernels *k)
+{
+    return (k->ops->caps & DYTI_KERNELS_ANY_MEMORY) != 0;
+}
+
+static inline enum dyt_status dyti_kernels_wait(const struct dyti_kernels *k)
+{
+    return k->ops->wait == NULL ? DYT_OK : k->ops->wait(k->self);
+}
+
+static inline enum dyt_status dyti_kernels_mark(const struct dyti_kernels *k,
+                                                uint64_t *out_mark)
+{
+    if (k->ops->mark == NULL) {
+        *out_mark = 0;
+        return DYT_OK;
+    }
+    return k->ops->mark(k->self, out_mark);
+}
+
+static inline enum dyt_status dyti_kernels_passed(const struct dyti_kernels *k,
+                                                  uint64_t mark)
+{
+    return k->ops->passed == NULL ? DYT_OK : k->ops->passed(k->self, mark);
+}
+
+static inline void *dyti_kernels_stream(const struct dyti_kernels *k)
+{
+    return k->ops->stream == NULL ? NULL : k->ops->stream(k->self);
+}
+
+static inline enum dyt_status dyti_kernels_fill(const struct dyti_kernels *k,
+                                                void *ptr, uint64_t bytes,
+                                                uint8_t value)
+{
+    if (k->ops->fill == NULL) {
+        memset(ptr, value, bytes);
+        return DYT_OK;
+    }
+    return k->ops->fill(k->self, ptr, bytes, value);
+}
+
+static inline enum dyt_status dyti_kernels_carry(const struct dyti_kernels *k,
+                                                 void *dst, const void *src,
+                                                 uint64_t bytes)
+{
+    if (k->ops->carry == NULL) {
+        memmove(dst, src, bytes);
+        return DYT_OK;
+    }
+    return k->ops->carry(k->self, dst, src, bytes);
+}
+
+static inline void dyti_kernels_push(const struct dyti_kernels *k,
+                                     const char *range)
+{
+    if (k->ops->range_push != NULL) {
+        k->ops->range_push(k->self, range);
+    }
+}
+
+static inline void dyti_kernels_pop(const struct dyti_kernels *k)
+{
+    if (k->ops->range_pop != NULL) {
+        k->ops->range_pop(k->self);
+    }
+}
 
 #endif /* DYTI_OPS_KERNELS_H */

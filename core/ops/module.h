@@ -9,8 +9,11 @@
 
 #include "ops/device.h"
 #include "ops/group.h"
+#include "ops/kernels.h"
+#include "ops/memory.h"
+#include "ops/mover.h"
 
-#define DYTI_MODULE_ABI   2u /* goes up with every change of a table in ops/ */
+#define DYTI_MODULE_ABI   3u /* goes up with every change of a table in ops/ */
 #define DYTI_MODULE_ENTRY "dyt_module"
 
 struct dyti_module {
@@ -20,6 +23,9 @@ struct dyti_module {
     const struct dyti_group_ops *group;   /* NULL: it has none */
     const struct dyti_device_ops *device; /* NULL: it has none */
     const char *(*error_message)(void);   /* of the calling thread */
+    const struct dyti_memory_ops *memory; /* NULL, these as well */
+    const struct dyti_kernel_ops *kernels;
+    const struct dyti_mover_ops *mover; /* direct */
 };
 
 typedef const struct dyti_module *(*dyti_module_entry_fn)(void);

@@ -114,4 +114,5 @@ const struct dyti_kernel_ops dyti_kernels_host_copy = {
     .isa = dyti_host_isa,
     .copy = dyti_host_copy,
     .hash = dyti_host_hash,
+    .caps = DYTI_KERNELS_ANY_MEMORY,
 };

@@ -40,4 +40,5 @@ const struct dyti_kernel_ops dyti_kernels_host = {
     .adamw = dyti_host_adamw,
     .copy = dyti_host_copy,
     .hash = dyti_host_hash,
+    .caps = DYTI_KERNELS_ANY_MEMORY,
 };

@@ -71,4 +71,5 @@ const struct dyti_kernel_ops dyti_kernels_reference = {
     .adamw = dyti_reference_adamw,
     .copy = dyti_reference_copy,
     .hash = dyti_reference_hash,
+    .caps = DYTI_KERNELS_ANY_MEMORY,
 };
