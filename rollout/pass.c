@@ -188,7 +188,8 @@ static enum dyt_status run_model(struct dyti_rollout *r,
     enum dyt_status st;
 
     if (pp->size > 1 && pp->rank > 0) {
-        struct dyti_p2p in = {pp->rank - 1, false, r->hidden, bytes, NULL};
+        struct dyti_p2p in = {pp->rank - 1, false, r->hidden,
+                              bytes,        NULL,  NULL};
 
         st = pp->ops->exchange(pp->self, &in, 1);
         if (st != DYT_OK) {
@@ -199,7 +200,8 @@ static enum dyt_status run_model(struct dyti_rollout *r,
                        r->position, r->hidden, &r->work);
     dyti_region_rewind(&r->work, mark);
     if (st == DYT_OK && pp->size > 1 && pp->rank + 1 < pp->size) {
-        struct dyti_p2p out = {pp->rank + 1, true, r->hidden, bytes, NULL};
+        struct dyti_p2p out = {pp->rank + 1, true, r->hidden,
+                               bytes,        NULL, NULL};
 
         st = pp->ops->exchange(pp->self, &out, 1);
     }

@@ -25,6 +25,11 @@
 
 #define DYTI_GROUP_CAP_RANK_ORDER 1u
 #define DYTI_GROUP_CAP_THROUGH    2u /* post() honours dyti_p2p.through */
+/* Buffers of all calls are memory of the device on which the member opened the
+ * group (or of which that device may read and write); a call comes after what
+ * is queued on dyti_group_params.stream, and on DYT_OK all is there for any
+ * stream and for the host. */
+#define DYTI_GROUP_CAP_DEVICE 4u
 
 /* The one abort word that every wait watches, in memory shared by all ranks:
  * 0 = go on, otherwise (rank + 1) << 32 | (uint32_t)-status. */
@@ -59,6 +64,16 @@ struct dyti_group_params {
     bool apart;
     void (*changed)(void *arg); /* apart: this member's part has; any thread */
     void *changed_arg;
+    /* DYTI_GROUP_CAP_DEVICE: the cudaStream_t on which the caller queues the
+     * work that fills and reads buffers; NULL: the default stream.  Borrowed
+     * until close.  Other groups do not look at it. */
+    void *stream;
+    /* A handle of an open group that has all of these members: this group is
+     * made of it.  All members of `parent` come to it together, those of one
+     * new group with one `color`, and those that are in none by stand_by().
+     * NULL, or a table without stand_by(): on its own. */
+    void *parent;
+    uint32_t color;
 };
 
 /* Where the bytes of a message lie, if not in a buffer: the group asks for a
@@ -73,6 +88,8 @@ struct dyti_p2p_through {
     void *arg;
 };
 
+#define DYTI_P2P_HEAD_BYTES 64u
+
 /* One message of an exchange. */
 struct dyti_p2p {
     uint32_t peer; /* member number */
@@ -82,6 +99,10 @@ struct dyti_p2p {
     /* Instead of `buf`, for post() of groups with DYTI_GROUP_CAP_THROUGH;
      * borrowed until the ticket is done. */
     const struct dyti_p2p_through *through;
+    /* DYTI_P2P_HEAD_BYTES of the host that go with the message, for post() of
+     * groups with DYTI_GROUP_CAP_DEVICE: read by the call if is_send, else
+     * written before the ticket is done.  NULL: none. */
+    void *head;
 };
 
 /* Messages of one member that may be in flight by post(). */
@@ -151,6 +172,15 @@ struct dyti_group_ops {
     void (*cancel)(void *self);
     enum dyt_status (*landed)(void *self, uint64_t *ticket, uint32_t cap,
                               uint32_t *out_count);
+
+    /* ---- each may be NULL ---- */
+
+    /* As params.parent says: this member of `parent` is in no new group. */
+    enum dyt_status (*stand_by)(void *parent);
+    /* Memory of the device that messages will often come from or go to, until
+     * close or detach().  Not collective; a hint, that changes no result. */
+    enum dyt_status (*attach)(void *self, void *base, uint64_t size_bytes);
+    void (*detach)(void *self, void *base);
 };
 
 /* A group as rooms get it: the table and its handle.  ops == NULL or size 1:

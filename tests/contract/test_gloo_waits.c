@@ -62,7 +62,7 @@ static void send_some(struct dyt_rank *me, const struct waits_call *call,
                       void *group)
 {
     unsigned char *from = malloc(HALF_WAY_BYTES);
-    struct dyti_p2p message = {1, true, from, HALF_WAY_BYTES, NULL};
+    struct dyti_p2p message = {1, true, from, HALF_WAY_BYTES, NULL, NULL};
     uint64_t ticket = 0;
 
     if (from == NULL) {
@@ -82,7 +82,7 @@ static void send_some(struct dyt_rank *me, const struct waits_call *call,
 
 static void check_half_way(struct dyt_rank *me, const struct waits_call *call)
 {
-    struct dyti_p2p message = {0, false, call->buf, HALF_WAY_BYTES, NULL};
+    struct dyti_p2p message = {0, false, call->buf, HALF_WAY_BYTES, NULL, NULL};
     void *group = NULL;
     uint64_t ticket = 0;
     enum dyt_status st;

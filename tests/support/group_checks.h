@@ -280,16 +280,17 @@ static inline void check_exchange(struct dyt_rank *me,
         rank_wrong(me, "%s", dyti_error_text());
     }
     for (uint32_t round = 0; round < 3 && me->wrong[0] == '\0'; round++) {
-        struct dyti_p2p message[] = {{next, true, tiny, 3, NULL},
-                                     {next, true, big, EXCHANGE_BIG, NULL},
-                                     {next, true, NULL, 0, NULL},
-                                     {next, true, send_after, 2, NULL},
-                                     {last, false, tiny_got, 3, NULL},
-                                     {last, false, got, EXCHANGE_BIG, NULL},
-                                     {last, false, NULL, 0, NULL},
-                                     {last, false, after, 2, NULL},
-                                     {me->rank, true, &three, 1, NULL},
-                                     {me->rank, false, &own, 1, NULL}};
+        struct dyti_p2p message[] = {
+            {next, true, tiny, 3, NULL, NULL},
+            {next, true, big, EXCHANGE_BIG, NULL, NULL},
+            {next, true, NULL, 0, NULL, NULL},
+            {next, true, send_after, 2, NULL, NULL},
+            {last, false, tiny_got, 3, NULL, NULL},
+            {last, false, got, EXCHANGE_BIG, NULL, NULL},
+            {last, false, NULL, 0, NULL, NULL},
+            {last, false, after, 2, NULL, NULL},
+            {me->rank, true, &three, 1, NULL, NULL},
+            {me->rank, false, &own, 1, NULL, NULL}};
         size_t count = DYT_TEST_COUNT(message);
 
         if (me->size == 1) {
@@ -381,8 +382,8 @@ static inline void check_abort(struct dyt_rank *me,
     const struct dyti_group_ops *ops = fixture->ops;
     void *group = NULL;
     float x = 1;
-    struct dyti_p2p message = {(me->rank + 1) % me->size, false, &x, sizeof(x),
-                               NULL};
+    struct dyti_p2p message = {
+        (me->rank + 1) % me->size, false, &x, sizeof(x), NULL, NULL};
 
     rank_ok(me, group_open(me, fixture, 0, &group));
     if (me->size > 1) {

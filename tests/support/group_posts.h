@@ -59,8 +59,10 @@ static inline void posted_ring(struct dyt_rank *me,
             rank_ok(me, ops->barrier(group));
         }
         if (i < POSTED) {
-            struct dyti_p2p in_one = {last, false, to, posted_bytes(i), NULL};
-            struct dyti_p2p out_one = {next, true, from, posted_bytes(i), NULL};
+            struct dyti_p2p in_one = {last, false, to, posted_bytes(i),
+                                      NULL, NULL};
+            struct dyti_p2p out_one = {next, true, from, posted_bytes(i),
+                                       NULL, NULL};
 
             for (uint64_t b = 0; b < posted_bytes(i); b++) {
                 from[b] = (unsigned char)(i + b + me->rank * 3);
@@ -78,7 +80,7 @@ static inline void posted_cancel(struct dyt_rank *me,
 {
     uint32_t next = (me->rank + 1) % me->size;
     uint32_t last = (me->rank + me->size - 1) % me->size;
-    struct dyti_p2p message = {next, true, out, 100, NULL};
+    struct dyti_p2p message = {next, true, out, 100, NULL, NULL};
     uint64_t ticket = 0;
 
     rank_ok(me, ops->post(group, &message, &ticket)); /* for nobody */
@@ -88,7 +90,7 @@ static inline void posted_cancel(struct dyt_rank *me,
     memset(out, (int)(40 + me->rank), 10);
     message.size_bytes = 10;
     rank_ok(me, ops->post(group, &message, &ticket));
-    message = (struct dyti_p2p){last, false, in, 10, NULL};
+    message = (struct dyti_p2p){last, false, in, 10, NULL, NULL};
     rank_ok(me, ops->post(group, &message, &ticket));
     rank_ok(me, poll_until(ops, group, ticket));
     rank_true(me, in[9] == 40 + last);
@@ -124,7 +126,8 @@ static inline void check_posts_end(struct dyt_rank *me,
 {
     const struct dyti_group_ops *ops = fixture->ops;
     unsigned char buf[8];
-    struct dyti_p2p message = {(me->rank + 1) % me->size, false, buf, 8, NULL};
+    struct dyti_p2p message = {
+        (me->rank + 1) % me->size, false, buf, 8, NULL, NULL};
     void *group = NULL;
     uint64_t ticket = 0;
     char name[32];
