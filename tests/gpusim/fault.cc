@@ -1,20 +1,24 @@
-// Faults: counted, printed, and for plain pointers caught by a signal.
+// Faults: counted, and printed unless they are expected.
 #include "sim.hpp"
 
-#include <csignal>
 #include <cstdarg>
 #include <cstdio>
 
 namespace gpusim
 {
 
-static const char *const names[GPUSIM_FAULT_COUNT] = {
-    "out of bounds",        "misaligned",
-    "freed memory",         "unmapped memory",
-    "uninitialised read",   "shared memory race",
-    "shared memory bounds", "divergent barrier",
-    "missing wait",         "leak",
-    "over the limits"};
+static const char *const names[GPUSIM_FAULT_COUNT] = {"out of bounds",
+                                                      "misaligned",
+                                                      "freed memory",
+                                                      "unmapped memory",
+                                                      "uninitialised read",
+                                                      "shared memory race",
+                                                      "shared memory bounds",
+                                                      "divergent barrier",
+                                                      "missing wait",
+                                                      "host access",
+                                                      "leak",
+                                                      "over the limits"};
 
 void note(gpusim_fault kind, const char *format, ...)
 {
@@ -40,36 +44,15 @@ void note_and_stick(gpusim_fault kind, cudaError_t error, const char *text)
     }
 }
 
-static void on_signal(int number, siginfo_t *info, void *)
+cudaError_t result(cudaError_t error)
 {
-    gpusim_fault kind = GPUSIM_OUT_OF_BOUNDS;
-    const char *wrong = nullptr;
-
-    if (in_arena(info->si_addr)) {
-        wrong = wrong_with(info->si_addr, 1, true, &kind);
+    if (sim.sticky != cudaSuccess) {
+        error = sim.sticky;
     }
-    if (in_kernel()) {
-        char text[400];
-
-        snprintf(text, sizeof(text), "%s%s at %p", where_text(),
-                 wrong != nullptr ? wrong : "no device memory", info->si_addr);
-        note_and_stick(kind, cudaErrorIllegalAddress, text);
-        leave_kernel();
+    if (error != cudaSuccess && error != cudaErrorNotReady) {
+        sim.last = error;
     }
-    signal(number, SIG_DFL); // and again, without us
-}
-
-static struct sigaction before_segv, before_bus;
-
-void catch_signals(bool on)
-{
-    struct sigaction action = {};
-
-    action.sa_sigaction = on_signal;
-    action.sa_flags = SA_SIGINFO | SA_NODEFER;
-    sigaction(SIGSEGV, on ? &action : &before_segv,
-              on ? &before_segv : nullptr);
-    sigaction(SIGBUS, on ? &action : &before_bus, on ? &before_bus : nullptr);
+    return error;
 }
 
 } // namespace gpusim

@@ -15,6 +15,9 @@
  * waits, sectors.  A plain pointer is caught by the guard pages, and in builds
  * with -fsanitize=address by poisoned bytes.
  *
+ * Device memory is closed to host code: what touches it by a plain pointer is
+ * named, and goes on.  Pinned and managed memory is open to both.
+ *
  * A fault ends its kernel (but those of order, which are noted), is printed
  * unless it is expected, and is counted.  Threads: any, one at a time inside.
  */
@@ -39,6 +42,7 @@ enum gpusim_fault {
     GPUSIM_SHARED_BOUNDS,
     GPUSIM_DIVERGENT, /* a barrier or a warp's exchange that not all reach */
     GPUSIM_MISSING_WAIT,
+    GPUSIM_HOST_ACCESS, /* of device memory, by a plain pointer */
     GPUSIM_LEAK,
     GPUSIM_LIMITS,
     GPUSIM_FAULT_COUNT

@@ -31,17 +31,6 @@ limits limits_of(int arch)
     return l;
 }
 
-static cudaError_t result(cudaError_t error)
-{
-    if (sim.sticky != cudaSuccess) {
-        error = sim.sticky;
-    }
-    if (error != cudaSuccess) {
-        sim.last = error;
-    }
-    return error;
-}
-
 // ---- launches --------------------------------------------------------------
 
 static bool within_limits(const char *name, dim3 grid, dim3 block, size_t bytes)
@@ -63,10 +52,14 @@ static bool within_limits(const char *name, dim3 grid, dim3 block, size_t bytes)
     return good;
 }
 
-static void check_all_slack()
+// Beside all that the kernel had open.
+static void check_opened()
 {
-    for (const auto &entry : sim.live) {
-        if (!check_slack(entry.first, entry.second)) {
+    for (uint64_t base : sim.opened) {
+        auto found = sim.live.find(base);
+
+        if (found != sim.live.end() &&
+            !check_slack(found->first, found->second)) {
             sim.sticky = cudaErrorIllegalAddress;
         }
     }
@@ -89,7 +82,7 @@ cudaError_t launch(const char *name, dim3 grid, dim3 block, size_t shared_bytes,
     }
     enqueue(stream, name, [what] {
         run_kernel(what);
-        check_all_slack();
+        check_opened();
     });
     return result(cudaSuccess);
 }

@@ -9,8 +9,17 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <pthread.h>
 #include <string>
 #include <vector>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define WITH_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define WITH_ASAN 1
+#endif
+#endif
 
 namespace gpusim
 {
@@ -22,8 +31,8 @@ void note(gpusim_fault kind, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 // The same, and the error that every later call returns.
 void note_and_stick(gpusim_fault kind, cudaError_t error, const char *text);
-// While a kernel runs; others have handlers as well.
-void catch_signals(bool on);
+// What a call returns: the error that sticks, else this one.
+cudaError_t result(cudaError_t error);
 
 // ---- order (stream.cc) -----------------------------------------------------
 
@@ -63,10 +72,12 @@ stream_state *stream_of(cudaStream_t stream);
 struct range {
     uint64_t bytes = 0;
     bool readable = true, is_writable = true;
-    int kind = 0; // RANGE_*
+    bool is_open = false; // its pages
+    int kind = 0;         // RANGE_*
     uint64_t physical = 0;
 };
-enum { RANGE_MALLOC = 1, RANGE_IPC, RANGE_MAPPED };
+// MANAGED: an allocation that the host may touch as well.
+enum { RANGE_MALLOC = 1, RANGE_IPC, RANGE_MAPPED, RANGE_MANAGED };
 
 struct reservation {
     uint64_t bytes;
@@ -91,7 +102,19 @@ constexpr uint64_t ARENA_BYTES = 16ull << 30;
 constexpr uint64_t GRAIN = 2; // bytes that have one last writer
 constexpr uint64_t GUARD = 64u << 10;
 constexpr uint64_t VMM_GRAIN = 2u << 20;
+constexpr uint64_t PAGE = 4096;
 
+uint64_t up(uint64_t value, uint64_t to);
+void *must(void *at, const char *what);
+// The range of a map that holds or precedes an address.
+template <class M> auto below(M &ranges, uint64_t address)
+{
+    auto found = ranges.upper_bound(address);
+
+    return found == ranges.begin() ? ranges.end() : --found;
+}
+
+uint64_t offset_of(const void *ptr);
 bool in_arena(const void *ptr);
 // Addresses for `bytes`, guarded on both sides; 0: none left.
 unsigned char *take_addresses(uint64_t bytes, uint64_t alignment);
@@ -103,12 +126,35 @@ void touched(const void *ptr, uint64_t bytes, bool store, bool check_values);
 void forget(const void *ptr, uint64_t bytes);
 void open_arena();
 void poison(const void *ptr, uint64_t bytes, bool on);
+cudaError_t release(void *ptr, bool is_ipc);
 uint64_t physical_take(uint64_t bytes); // 0: no memory left
 void close_all_memory();
 uint64_t leaked_memory();
 uint64_t leaked_virtual();
 void close_virtual();
+// Did somebody write beside it?  What is closed is taken as good.
 bool check_slack(uint64_t base, const range &r);
+
+// ---- pages (pages.cc) ------------------------------------------------------
+
+unsigned char *pages_of(uint64_t base);
+uint64_t pages_bytes(uint64_t base, uint64_t bytes);
+// Of a live range, until close_pages().
+void open_pages(uint64_t base, range &r);
+void close_pages();
+// Handle signals, if others do.
+void watch_signals();
+
+// While there is one, this thread's accesses to device memory are the device's:
+// around all work that runs, and calls that touch memory themselves.
+class as_device
+{
+  public:
+    as_device();
+    ~as_device();
+    as_device(const as_device &) = delete;
+    as_device &operator=(const as_device &) = delete;
+};
 
 // ---- running (block.cc) ----------------------------------------------------
 
@@ -171,6 +217,9 @@ struct simulator {
     std::map<uint64_t, uint64_t> pinned;  // host memory: address, bytes
     std::map<uint64_t, reservation> reserved;
     std::map<uint64_t, physical_state> physical;
+    std::vector<uint64_t> opened; // ranges whose pages are open
+    uint32_t device_depth;
+    pthread_t device_thread;
     uint64_t next_physical, held_bytes;
     uintptr_t next_event;
 

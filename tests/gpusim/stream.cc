@@ -55,6 +55,8 @@ static void run_next(size_t stream)
     sim.running_id = static_cast<work_id>(stream) << 24 | number;
     sim.noted_order = sim.noted_value = sim.noted_race = false;
     if (sim.sticky == cudaSuccess) {
+        as_device here;
+
         now.run();
     }
     sim.running = nullptr;
@@ -164,17 +166,6 @@ cudaError_t wait_for(cudaStream_t stream)
 // ---- the calls -------------------------------------------------------------
 
 using namespace gpusim;
-
-static cudaError_t result(cudaError_t error)
-{
-    if (sim.sticky != cudaSuccess) {
-        error = sim.sticky;
-    }
-    if (error != cudaSuccess && error != cudaErrorNotReady) {
-        sim.last = error;
-    }
-    return error;
-}
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {

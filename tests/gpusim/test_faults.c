@@ -3,6 +3,8 @@
 #include "gpusim/cases.h"
 #include "gpusim/sim_test.h"
 
+#include <pthread.h>
+
 #define WORDS 64u
 
 /* What the kernel of a case works on; the good one first, then the wrong. */
@@ -239,6 +241,95 @@ static void divergent_warps(void **state)
          cudaErrorLaunchFailure);
 }
 
+/* ---- host code ----------------------------------------------------------- */
+
+/* Device memory of each kind, and how the host goes there: 0 reads, 1 writes,
+ * 2 by a call of the C library. */
+static void host_goes_to(unsigned char *at, int how)
+{
+    unsigned char here[4] = {1, 2, 3, 4};
+
+    if (how == 0) {
+        here[0] = *(volatile unsigned char *)at;
+    } else if (how == 1) {
+        *(volatile unsigned char *)at = here[1];
+    } else {
+        memcpy(at, here, sizeof(here));
+    }
+}
+
+static void host_touches_device_memory(void **state)
+{
+    char text[64];
+
+    (void)state;
+    for (int how = 0; how < 3; how++) {
+        unsigned char *at = dyt_sim_filled(100, 7), *got;
+
+        gpusim_expect(GPUSIM_HOST_ACCESS);
+        host_goes_to(at + 40, how);
+        assert_int_equal(how + 1, gpusim_faults(GPUSIM_HOST_ACCESS));
+        (void)snprintf(text, sizeof(text),
+                       "the host touches byte 40 of an "
+                       "allocation of 100");
+        assert_non_null(strstr(gpusim_fault_text(), text));
+        got = dyt_sim_get(at, 100); /* goes on, and is closed again */
+        assert_int_equal(how == 0 ? 7 : how == 1 ? 2 : 1, got[40]);
+        free(got);
+        assert_cuda(cudaFree(at));
+    }
+    assert_int_equal(3, gpusim_faults(GPUSIM_HOST_ACCESS));
+}
+
+static void *host_thread(void *at)
+{
+    host_goes_to(at, 1);
+    return NULL;
+}
+
+/* While nothing runs, from any thread; also what a kernel has just had. */
+static void host_threads_touch_device_memory(void **state)
+{
+    uint32_t *data = dyt_sim_alloc(WORDS * 4);
+    pthread_t thread;
+
+    (void)state;
+    gpusim_expect(GPUSIM_HOST_ACCESS);
+    assert_cuda(case_write(data, WORDS, 10, NULL));
+    assert_cuda(cudaDeviceSynchronize());
+    assert_int_equal(0, pthread_create(&thread, NULL, host_thread, data));
+    assert_int_equal(0, pthread_join(thread, NULL));
+    assert_int_equal(1, gpusim_faults(GPUSIM_HOST_ACCESS));
+    assert_cuda(case_add_one(data, WORDS, NULL));
+    assert_cuda(cudaDeviceSynchronize());
+    host_goes_to((unsigned char *)data, 0);
+    assert_int_equal(2, gpusim_faults(GPUSIM_HOST_ACCESS));
+}
+
+/* What is meant for both, the host may touch; and kernels as well. */
+static void host_touches_pinned_and_managed_memory(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 3; how++) {
+        unsigned char *pinned = NULL, *managed = NULL;
+
+        assert_cuda(cudaHostAlloc((void **)&pinned, 100, cudaHostAllocDefault));
+        assert_cuda(
+            cudaMallocManaged((void **)&managed, 100, cudaMemAttachGlobal));
+        assert_cuda(case_write((uint32_t *)(void *)pinned, 25, 3, NULL));
+        assert_cuda(case_write((uint32_t *)(void *)managed, 25, 3, NULL));
+        assert_cuda(cudaDeviceSynchronize());
+        assert_int_equal(27, pinned[96]);
+        assert_int_equal(27, managed[96]);
+        host_goes_to(pinned + 40, how);
+        host_goes_to(managed + 40, how);
+        assert_cuda(cudaFreeHost(pinned));
+        assert_cuda(cudaFree(managed));
+    }
+    assert_int_equal(0, gpusim_faults(GPUSIM_HOST_ACCESS));
+    assert_int_equal(0, gpusim_leaks());
+}
+
 /* ---- launches ------------------------------------------------------------ */
 
 static int many_threads(bool wrong)
@@ -351,6 +442,9 @@ static const struct CMUnitTest tests[] = {
     sim_test(shared_memory_without_a_value),
     sim_test(divergent_barriers),
     sim_test(divergent_warps),
+    sim_test(host_touches_device_memory),
+    sim_test(host_threads_touch_device_memory),
+    sim_test(host_touches_pinned_and_managed_memory),
     sim_test(over_the_limits),
     sim_test(limits_are_of_the_architecture),
     sim_test(leaked_handles),

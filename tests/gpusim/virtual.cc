@@ -297,20 +297,18 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t bytes,
     guard hold(sim.lock);
     CUmemAccess_flags flags;
 
+    watch_signals();
     if (count == 0 || desc->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     flags = desc[count - 1].flags;
     return each_mapping(ptr, bytes, [=](auto at) {
         range *r = &at->second;
-        int how = flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ? PROT_NONE
-                  : flags == CU_MEM_ACCESS_FLAGS_PROT_READ
-                      ? PROT_READ
-                      : PROT_READ | PROT_WRITE;
 
-        r->readable = how != PROT_NONE;
-        r->is_writable = (how & PROT_WRITE) != 0;
-        mprotect(bytes_at(at->first), r->bytes, how);
+        r->readable = flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        r->is_writable = flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        r->is_open = false;
+        mprotect(bytes_at(at->first), r->bytes, PROT_NONE);
         return ++at;
     });
 }

@@ -82,6 +82,7 @@ struct cudaPointerAttributes {
 #define cudaEventDisableTiming         2u
 #define cudaEventDefault               0u
 #define cudaHostAllocDefault           0u
+#define cudaMemAttachGlobal            1u
 #define cudaIpcMemLazyEnablePeerAccess 1u
 
 cudaError_t cudaDriverGetVersion(int *version);
@@ -104,6 +105,7 @@ cudaError_t cudaMalloc(void **ptr, size_t bytes);
 cudaError_t cudaFree(void *ptr);
 cudaError_t cudaMallocAsync(void **ptr, size_t bytes, cudaStream_t stream);
 cudaError_t cudaFreeAsync(void *ptr, cudaStream_t stream);
+cudaError_t cudaMallocManaged(void **ptr, size_t bytes, unsigned flags);
 cudaError_t cudaHostAlloc(void **ptr, size_t bytes, unsigned flags);
 cudaError_t cudaFreeHost(void *ptr);
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
