@@ -141,6 +141,37 @@ static inline bool dyti_link_is_source(const struct dyti_link *link,
     return rank < link->params.source_count;
 }
 
+/* What each member says when all meet while opening: as words. */
+enum {
+    DYTI_SAY_STATUS,
+    DYTI_SAY_FINGERPRINT,
+    DYTI_SAY_LIVE,
+    DYTI_SAY_FD,
+    DYTI_SAY_DEVICE,
+    DYTI_SAY_INODE,
+    DYTI_SAY_ROOM, /* for staging, under the cap */
+    DYTI_SAY_WORDS
+};
+
+/* ---- link_control.c --------------------------------------------------------
+ */
+
+/* The control segment, mapped if it is not, and the group in or beside it. */
+enum dyt_status dyti_link_open_control(struct dyti_link *link);
+
+/* ---- link_route.c ----------------------------------------------------------
+ */
+
+/* All sources' memory by all receivers, else the other way round. */
+enum dyt_status dyti_link_choose_route(struct dyti_link *link);
+/* Own memory, and what the route reads or writes of others. */
+enum dyt_status dyti_link_reach_all(struct dyti_link *link);
+enum dyt_status dyti_link_open_scratch(struct dyti_link *link);
+/* Push: the receivers' scratch.
+ * @param said  [member_count * DYTI_SAY_WORDS] */
+enum dyt_status dyti_link_map_scratch(struct dyti_link *link,
+                                      const uint64_t *said);
+
 /* ---- link_plan.c -----------------------------------------------------------
  */
 

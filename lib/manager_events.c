@@ -387,11 +387,15 @@ static enum dyt_status on_status(struct dyti_session_manager *m, uint32_t peer)
     struct dyti_envelope e = dyti_manager_envelope(m, DYTI_MSG_STATUS);
     struct dyti_msg_status status = {0};
     struct dyti_buffer buffer;
-    enum dyt_status st = dyti_manager_status(m, &status.json);
+    enum dyt_status st =
+        dyti_manager_status(m, DYTI_STATUS_MOST_BYTES, &status.json);
 
     st = st != DYT_OK ? st : dyti_wire_status_encode(&e, &status, &buffer);
     free(status.json);
-    st = st != DYT_OK ? st : dyti_hub_send(m->hub, peer, &buffer);
+    if (st != DYT_OK) {
+        return refuse(m, peer, st);
+    }
+    st = dyti_hub_send(m->hub, peer, &buffer);
     return st == DYT_ERR_PEER ? DYT_OK : st;
 }
 

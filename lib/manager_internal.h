@@ -2,6 +2,7 @@
  *   manager.c          open, run, close; members come and go
  *   manager_events.c   what members say, as events
  *   manager_actions.c  what the fleet wants, as messages
+ *   manager_links.c    … of links
  *   manager_status.c   who is there, as JSON */
 #ifndef DYTI_LIB_MANAGER_INTERNAL_H
 #define DYTI_LIB_MANAGER_INTERNAL_H
@@ -12,6 +13,8 @@
 #include "phase/fleet.h"
 
 #define DYTI_NO_LINK UINT32_MAX
+/* Of a status: far above what a job has, and a frame's without its rest. */
+#define DYTI_STATUS_MOST_BYTES (DYTI_FRAME_MOST_BYTES - (1u << 20))
 
 /* By the fleet's member number. */
 struct dyti_managed {
@@ -68,6 +71,41 @@ enum dyt_status dyti_manager_take(struct dyti_session_manager *m,
 enum dyt_status dyti_manager_act(struct dyti_session_manager *m);
 enum dyt_status dyti_manager_frame(struct dyti_session_manager *m,
                                    struct dyti_hub_frame *frame);
+
+/* ---- manager_actions.c ----------------------------------------------------
+ */
+
+/* Memory of members, set 0, in this order; free with
+ * dyti_manager_memory_free(). */
+enum dyt_status dyti_manager_memory(struct dyti_session_manager *m,
+                                    const uint32_t *member, uint32_t count,
+                                    struct dyti_memory_view **out);
+void dyti_manager_memory_free(struct dyti_memory_view *memory, uint32_t count);
+/* Bits of the kinds that they hold. */
+uint32_t dyti_manager_kinds(const struct dyti_memory_view *memory,
+                            uint32_t count);
+
+/* ---- manager_links.c ------------------------------------------------------
+ */
+
+/* The sources make memory that these receivers can map. */
+enum dyt_status dyti_manager_snap(struct dyti_session_manager *m,
+                                  uint32_t link);
+enum dyt_status dyti_manager_open_link(struct dyti_session_manager *m,
+                                       uint32_t link);
+enum dyt_status dyti_manager_order(struct dyti_session_manager *m,
+                                   const struct dyti_fleet_action *a,
+                                   uint32_t what);
+enum dyt_status dyti_manager_abort(struct dyti_session_manager *m,
+                                   const struct dyti_fleet_action *a);
+/* A link that the manager cannot bring about: all who would answer for it have
+ * failed, and so whoever waits hears why at once. */
+enum dyt_status dyti_manager_fail_link(struct dyti_session_manager *m,
+                                       uint32_t link, enum dyt_status why);
+
+/* ---- manager.c, manager_status.c ------------------------------------------
+ */
+
 /* A member is gone; status DYT_OK: it left. */
 enum dyt_status dyti_manager_gone(struct dyti_session_manager *m,
                                   uint32_t member, enum dyt_status status,
@@ -75,7 +113,9 @@ enum dyt_status dyti_manager_gone(struct dyti_session_manager *m,
 void dyti_managed_fini(struct dyti_managed *member);
 void dyti_managed_link_fini(struct dyti_managed_link *link);
 
+/* At most `most_bytes` (4 KiB and more): members and replicas that do not fit
+ * are left out, and counted. */
 enum dyt_status dyti_manager_status(struct dyti_session_manager *m,
-                                    char **out_json);
+                                    size_t most_bytes, char **out_json);
 
 #endif /* DYTI_LIB_MANAGER_INTERNAL_H */

@@ -7,15 +7,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What one member, one group without its members, and the end of the whole take
+ * at most: a text of n bytes may be written as 6 n. */
+#define MEMBER_BYTES (DYTI_FLEET_NAME_BYTES * 6u + 256u)
+#define GROUP_BYTES                                                            \
+    ((DYTI_FLEET_TEXT_BYTES + DYTI_FLEET_NAME_BYTES) * 6u + 1024u)
+#define END_BYTES 256u
+
+/* Those that do not fit below `most_bytes` of the whole are counted. */
 static void write_members(struct dyti_json *j,
                           const struct dyti_session_manager *m,
-                          const struct dyti_fleet_group *g)
+                          const struct dyti_fleet_group *g, size_t most_bytes)
 {
+    uint64_t left_out = 0;
+
     dyti_json_begin_array(j, "members");
     for (uint32_t r = 0; r < g->size; r++) {
         const struct dyti_fleet_member *d;
 
         if (g->member[r] == DYTI_FLEET_NONE) {
+            continue;
+        }
+        if (j->bytes + MEMBER_BYTES > most_bytes) {
+            left_out++;
             continue;
         }
         d = &m->fleet.member[g->member[r]];
@@ -27,11 +41,14 @@ static void write_members(struct dyti_json *j,
         dyti_json_end(j);
     }
     dyti_json_end(j);
+    if (left_out > 0) {
+        dyti_json_u64(j, "members_left_out", left_out);
+    }
 }
 
 static void write_group(struct dyti_json *j, const char *key,
                         const struct dyti_session_manager *m,
-                        const struct dyti_fleet_group *g)
+                        const struct dyti_fleet_group *g, size_t most_bytes)
 {
     static const char *const commit[] = {"staged", "double", "in_place"};
 
@@ -60,12 +77,44 @@ static void write_group(struct dyti_json *j, const char *key,
     } else {
         dyti_json_null(j, "last_error");
     }
-    write_members(j, m, g);
+    write_members(j, m, g, most_bytes);
     dyti_json_end(j);
 }
 
+/* Half is the trainer's at most, and replicas go before their members. */
+static void write_replicas(struct dyti_json *j,
+                           const struct dyti_session_manager *m,
+                           size_t most_bytes)
+{
+    const struct dyti_fleet *f = &m->fleet;
+    uint64_t left_out = 0, groups = 0;
+
+    for (size_t i = 1; i < f->group_count; i++) {
+        groups += f->group[i].used;
+    }
+    dyti_json_begin_array(j, "replicas");
+    for (size_t i = 1; i < f->group_count; i++) {
+        if (!f->group[i].used) {
+            continue;
+        }
+        groups--; /* that are still to come */
+        if (j->bytes + GROUP_BYTES > most_bytes) {
+            left_out++;
+        } else {
+            uint64_t kept = groups * GROUP_BYTES;
+
+            write_group(j, NULL, m, &f->group[i],
+                        kept < most_bytes ? most_bytes - kept : 0);
+        }
+    }
+    dyti_json_end(j);
+    if (left_out > 0) {
+        dyti_json_u64(j, "replicas_left_out", left_out);
+    }
+}
+
 enum dyt_status dyti_manager_status(struct dyti_session_manager *m,
-                                    char **out_json)
+                                    size_t most_bytes, char **out_json)
 {
     const struct dyti_fleet *f = &m->fleet;
     struct dyti_json j;
@@ -84,17 +133,11 @@ enum dyt_status dyti_manager_status(struct dyti_session_manager *m,
     }
     dyti_json_bool(&j, "offer_open", f->offer.open);
     if (f->group[0].used) {
-        write_group(&j, "trainer", m, &f->group[0]);
+        write_group(&j, "trainer", m, &f->group[0], most_bytes / 2);
     } else {
         dyti_json_null(&j, "trainer");
     }
-    dyti_json_begin_array(&j, "replicas");
-    for (size_t i = 1; i < f->group_count; i++) {
-        if (f->group[i].used) {
-            write_group(&j, NULL, m, &f->group[i]);
-        }
-    }
-    dyti_json_end(&j);
+    write_replicas(&j, m, most_bytes - END_BYTES);
     dyti_json_end(&j);
     {
         const char *made;

@@ -11,7 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* ---- the manager, where this member hosts it ------------------------------
@@ -115,12 +117,38 @@ static enum dyt_status say_join(struct dyt_session *s)
                              &buffer);
 }
 
-static enum dyt_status take_answer(const struct dyti_hub_frame *f)
+/* A manager that dies is seen by its pidfd: its connections may live on in
+ * children that it forked. */
+static void watch_manager(struct dyt_session *s, const struct dyti_hub_frame *f)
+{
+    struct epoll_event readable = {.events = EPOLLIN};
+    struct dyti_msg_joined joined;
+    uint64_t start;
+
+    if (dyti_wire_joined_decode(f->buffer.bytes, f->buffer.size_bytes,
+                                &joined) != DYT_OK ||
+        joined.host != s->host || joined.pid == s->pid || joined.pid == 0) {
+        return;
+    }
+    s->manager_fd = (int)syscall(SYS_pidfd_open, joined.pid, 0);
+    if (s->manager_fd >= 0 &&
+        (dyti_process_start(joined.pid, &start) != DYT_OK ||
+         start != joined.pid_start ||
+         epoll_ctl(s->watch_fd, EPOLL_CTL_ADD, s->manager_fd, &readable) !=
+             0)) {
+        close(s->manager_fd); /* the connection tells alone */
+        s->manager_fd = -1;
+    }
+}
+
+static enum dyt_status take_answer(struct dyt_session *s,
+                                   const struct dyti_hub_frame *f)
 {
     struct dyti_msg_error error;
     enum dyt_status st;
 
     if (f->envelope.type == DYTI_MSG_JOINED) {
+        watch_manager(s, f);
         return DYT_OK;
     }
     if (f->envelope.type != DYTI_MSG_ERROR) {
@@ -152,7 +180,7 @@ static enum dyt_status await_answer(struct dyt_session *s)
         }
         st = dyti_hub_client_wait(s->client, -1, left, &frame, &other);
         if (st == DYT_OK) {
-            st = take_answer(&frame);
+            st = take_answer(s, &frame);
         }
         dyti_hub_frame_fini(&frame);
     }
@@ -171,18 +199,37 @@ static enum dyt_status connect_hub(struct dyt_session *s)
     return st != DYT_OK ? st : dyti_hub_client_open(&hub, &s->client);
 }
 
+static void close_descriptors(struct dyt_session *s)
+{
+    const int fd[] = {s->wake_fd, s->watch_fd, s->manager_fd};
+
+    for (size_t i = 0; i < sizeof(fd) / sizeof(fd[0]); i++) {
+        if (fd[i] >= 0) {
+            close(fd[i]);
+        }
+    }
+}
+
 static enum dyt_status make_session(struct dyt_session **out)
 {
+    struct epoll_event readable = {.events = EPOLLIN};
     struct dyt_session *s = calloc(1, sizeof(*s));
     pthread_condattr_t attr;
 
     if (s == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "a session");
     }
+    s->manager_fd = -1;
     s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (s->wake_fd < 0) {
+    s->watch_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (s->wake_fd < 0 || s->watch_fd < 0 ||
+        epoll_ctl(s->watch_fd, EPOLL_CTL_ADD, s->wake_fd, &readable) != 0) {
+        enum dyt_status st = DYTI_FAIL(
+            DYT_ERR_IO, "a session's descriptors: %s", strerror(errno));
+
+        close_descriptors(s);
         free(s);
-        return DYTI_FAIL(DYT_ERR_IO, "eventfd: %s", strerror(errno));
+        return st;
     }
     pthread_mutex_init(&s->lock, NULL);
     pthread_condattr_init(&attr);
@@ -205,6 +252,7 @@ enum dyt_status dyt_session_join(const struct dyt_session_params *params,
     if (st != DYT_OK) {
         return st;
     }
+    s->pid = (uint32_t)getpid();
     st = dyti_session_copy_params(s, params);
     st = st != DYT_OK ? st : dyti_process_self(&s->pid, &s->pid_start);
     s->host = dyti_host_named(s->params.host);
@@ -237,8 +285,8 @@ void dyt_session_interrupt(dyt_session *s)
 
 void dyt_session_leave(dyt_session *s)
 {
-    if (s == NULL) {
-        return;
+    if (s == NULL || s->pid != (uint32_t)getpid()) {
+        return; /* of a forked child: its threads are its parent's */
     }
     dyti_session_service_stop(s);
     dyti_session_links_close(s);
@@ -253,7 +301,7 @@ void dyt_session_leave(dyt_session *s)
     dyti_memory_view_fini(&s->second);
     dyti_model_destroy(s->catalogue);
     dyti_session_free_params(s);
-    close(s->wake_fd);
+    close_descriptors(s);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
     free(s);

@@ -7,7 +7,10 @@
  *   session_wait.c     how a caller waits for an answer
  *   session_service.c  the session's thread: what the manager says is done
  *   session_links.c    views and snapshots: the thread's
- *   session_jobs.c     links: the thread's, and its hands
+ *   session_open.c     a link: made, opened, ended
+ *   session_run.c      a run of it
+ *   session_jobs.c     the hands in them, and what the manager says of them
+ *   session_hosts.c    what links over several hosts need besides
  *   session_offer.c    offers and tickets
  *   session_receive.c  receives, rows, hooks, memory
  *   session_status.c   dyt_job_status
@@ -99,7 +102,10 @@ struct dyt_session {
     struct dyti_session_manager *manager; /* hosted here; NULL */
     pthread_t manager_thread, service_thread;
     bool manager_runs, service_runs;
-    int wake_fd; /* eventfd: a call was posted */
+    int wake_fd;    /* eventfd: a call was posted */
+    int manager_fd; /* pidfd of the manager, where it is another process of this
+                       host; -1 */
+    int watch_fd;   /* epoll: both */
 
     pthread_mutex_t lock; /* of everything below */
     pthread_cond_t changed;
@@ -254,10 +260,24 @@ void dyti_session_call_off(struct dyt_session *s, struct dyti_session_link *k,
                            uint32_t rank, enum dyt_status status);
 void dyti_session_hosts_end(struct dyti_session_link *k);
 
-/* ---- session_jobs.c: the service's --------------------------------------- */
+/* ---- session_open.c, session_run.c --------------------------------------- */
 
 enum dyt_status dyti_session_link_at(struct dyt_session *s, uint32_t number,
                                      struct dyti_session_link **out);
+/* The hand comes back: what it does is over, or was called off. */
+void dyti_session_join_hand(struct dyti_session_link *k);
+/* Its hand is called back; it may be opened again. */
+void dyti_session_link_fini(struct dyt_session *s, struct dyti_session_link *k);
+/* Hands are called back, and come. */
+void dyti_session_links_close(struct dyt_session *s);
+/* By the hand. */
+enum dyt_status dyti_session_link_open(struct dyt_session *s,
+                                       struct dyti_session_link *k);
+enum dyt_status dyti_session_link_run(struct dyt_session *s,
+                                      struct dyti_session_link *k);
+
+/* ---- session_jobs.c: the service's --------------------------------------- */
+
 enum dyt_status dyti_session_on_link(struct dyt_session *s,
                                      const struct dyti_hub_frame *f);
 enum dyt_status dyti_session_on_order(struct dyt_session *s,
@@ -266,7 +286,5 @@ enum dyt_status dyti_session_on_order(struct dyt_session *s,
 enum dyt_status dyti_session_collect(struct dyt_session *s);
 /* Does a hand use this member's rows as a receiver's? */
 bool dyti_session_receives(const struct dyt_session *s);
-/* Hands are called back, and come. */
-void dyti_session_links_close(struct dyt_session *s);
 
 #endif /* DYTI_LIB_SESSION_INTERNAL_H */

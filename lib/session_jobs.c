@@ -1,314 +1,12 @@
-/* Links of a member, and the hands that work in them. */
+/* The hands that work in a member's links, and what the manager says of them.
+ */
 #include "lib/session_internal.h"
 
-#include "base/array.h"
 #include "base/thread.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum dyt_status dyti_session_link_at(struct dyt_session *s, uint32_t number,
-                                     struct dyti_session_link **out)
-{
-    size_t old = s->link_count;
-    enum dyt_status st;
-
-    pthread_mutex_lock(&s->lock); /* callers look through them */
-    st = DYTI_GROW(s->link, s->link_cap, (size_t)number + 1);
-    if (st == DYT_OK && number >= old) {
-        memset(&s->link[old], 0, (number + 1u - old) * sizeof(s->link[0]));
-        s->link_count = (size_t)number + 1;
-    }
-    pthread_mutex_unlock(&s->lock);
-    if (st == DYT_OK && s->link[number] == NULL) {
-        struct dyti_session_link *k = calloc(1, sizeof(*k));
-
-        if (k == NULL) {
-            return DYTI_FAIL(DYT_ERR_NOMEM, "a link");
-        }
-        k->session = s;
-        k->control_fd = -1;
-        s->link[number] = k;
-    }
-    if (st == DYT_OK) {
-        *out = s->link[number];
-    }
-    return st;
-}
-
-/* ---- the end of a link --------------------------------------------------- */
-
-/* The hand comes back: what it does is over, or was called off. */
-static void join_hand(struct dyti_session_link *k)
-{
-    if (!k->works) {
-        return;
-    }
-    (void)pthread_join(k->hand, NULL);
-    k->works = false;
-    if (k->open.member_count > 0) {
-        dyti_msg_link_fini(&k->open);
-    }
-}
-
-static void call_hand_back(struct dyti_session_link *k)
-{
-    if (k->works) {
-        dyti_session_call_off(k->session, k, k->rank, DYT_ERR_CANCELLED);
-    }
-    join_hand(k);
-}
-
-static void link_fini(struct dyt_session *s, struct dyti_session_link *k)
-{
-    call_hand_back(k);
-    if (s->last == k->link) {
-        s->last = NULL;
-    }
-    dyti_link_close(k->link);
-    dyti_session_hosts_end(k);
-    for (uint32_t i = 0; i < k->member_count; i++) {
-        if (k->memory != NULL) {
-            dyti_memory_view_fini(&k->memory[i]);
-        }
-        if (k->second != NULL) {
-            dyti_memory_view_fini(&k->second[i]);
-        }
-    }
-    free(k->memory);
-    free(k->second);
-    k->link = NULL;
-    k->memory = k->second = NULL;
-    k->member_count = 0;
-}
-
-void dyti_session_links_close(struct dyt_session *s)
-{
-    struct dyti_session_link **link;
-    struct dyti_snapshot *whole;
-    size_t count;
-
-    pthread_mutex_lock(&s->lock); /* callers look through them */
-    whole = s->whole;
-    s->whole = NULL;
-    link = s->link;
-    count = s->link_count;
-    s->link = NULL;
-    s->link_count = s->link_cap = 0;
-    pthread_mutex_unlock(&s->lock);
-    for (size_t i = 0; i < count; i++) {
-        if (link[i] != NULL) {
-            link_fini(s, link[i]);
-            dyti_snapshot_close(link[i]->snapshot);
-            free(link[i]);
-        }
-    }
-    free(link);
-    dyti_snapshot_close(whole);
-}
-
-/* ---- open ---------------------------------------------------------------- */
-
-/* The others as they told; this member as it knows itself. */
-static enum dyt_status fill_memory(struct dyt_session *s,
-                                   const struct dyti_msg_link *m,
-                                   struct dyti_session_link *k)
-{
-    uint32_t n = m->member_count;
-    bool two = m->set_count == 2;
-    enum dyt_status st = DYT_OK;
-
-    k->member_count = n;
-    k->memory = calloc(n, sizeof(*k->memory));
-    k->second = two ? calloc(n, sizeof(*k->second)) : NULL;
-    if (k->memory == NULL || (two && k->second == NULL)) {
-        return DYTI_FAIL(DYT_ERR_NOMEM, "a link of %u members", n);
-    }
-    for (uint32_t i = 0; i < n && st == DYT_OK; i++) {
-        st = dyti_part_to_memory(s->catalogue, &m->part[i], &k->memory[i]);
-        if (st == DYT_OK && two && i >= m->source_count) {
-            st = dyti_part_to_memory(s->catalogue, &m->part[n + i],
-                                     &k->second[i]);
-        }
-    }
-    return st;
-}
-
-/* What only the owner knows of its rows, for hashes. */
-static void lend_rows(const struct dyti_memory_view *own,
-                      struct dyti_memory_view *copy)
-{
-    uint32_t shards = own->view.shard_count;
-
-    if (own->shard_row == NULL || copy->view.shard_count != shards) {
-        return;
-    }
-    copy->shard_row = calloc(shards + 1u, sizeof(*copy->shard_row));
-    copy->row_as = calloc(own->row_count + 1u, sizeof(*copy->row_as));
-    if (copy->shard_row == NULL || copy->row_as == NULL) {
-        free(copy->shard_row);
-        free(copy->row_as);
-        copy->shard_row = copy->row_as = NULL;
-        return;
-    }
-    memcpy(copy->shard_row, own->shard_row, shards * sizeof(*copy->shard_row));
-    memcpy(copy->row_as, own->row_as, own->row_count * sizeof(*copy->row_as));
-    copy->row_count = own->row_count;
-}
-
-/* By the hand. */
-static enum dyt_status open_link(struct dyt_session *s,
-                                 struct dyti_session_link *k)
-{
-    const struct dyti_msg_link *m = &k->open;
-    struct dyti_link_params p = {.struct_size = sizeof(p),
-                                 .rank = m->rank,
-                                 .member_count = m->member_count,
-                                 .source_count = m->source_count,
-                                 .catalogue = s->catalogue,
-                                 .commit = (enum dyt_commit_mode)m->commit,
-                                 .verify = (enum dyt_verify)m->verify,
-                                 .kinds = m->kinds,
-                                 .cap_bytes = s->params.cap_bytes,
-                                 .timeout_ns = m->timeout_ns,
-                                 .live_set = m->live_set,
-                                 .control_fd = -1};
-    enum dyt_status st = fill_memory(s, m, k);
-
-    st = st != DYT_OK ? st : dyti_session_hosts_await(s, k);
-    if (st != DYT_OK) {
-        return st;
-    }
-    p.control = k->control;
-    p.apart = k->apart.module != NULL ? &k->apart : NULL;
-    lend_rows(&s->memory, &k->memory[m->rank]);
-    if (k->second != NULL && m->rank >= m->source_count) {
-        lend_rows(&s->second, &k->second[m->rank]);
-    }
-    p.memory = k->memory;
-    p.second = k->second;
-    return dyti_link_open(&p, &k->link);
-}
-
-/* ---- runs ---------------------------------------------------------------- */
-
-static bool is_paused_or_not(struct dyt_session *s, void *arg)
-{
-    (void)arg;
-    return s->hook.paused || s->hook.failed || s->ending;
-}
-
-/* The caller of receive() pauses the server; this thread waits for it. */
-static enum dyt_status pause_server(struct dyt_session *s)
-{
-    int64_t until = dyti_session_now() + s->timeout_ns;
-    enum dyt_status st = DYT_OK;
-
-    pthread_mutex_lock(&s->lock);
-    if (s->hooks.pause == NULL || s->hook.paused) { /* it was never resumed */
-        pthread_mutex_unlock(&s->lock);
-        return DYT_OK;
-    }
-    s->hook = (struct dyti_session_hook_state){.wanted = true};
-    pthread_cond_broadcast(&s->changed);
-    if (dyti_session_wait(s, until, false, is_paused_or_not, NULL) != DYT_OK) {
-        st = DYTI_FAIL(DYT_ERR_TIMEOUT, "the server did not pause in time");
-    } else if (s->hook.failed) {
-        st = DYTI_FAIL(DYT_ERR_STATE, "the server's pause hook failed");
-    } else if (!s->hook.paused) {
-        st = DYTI_FAIL(DYT_ERR_CANCELLED, "the session is being left");
-    }
-    s->hook.wanted = false;
-    pthread_mutex_unlock(&s->lock);
-    return st;
-}
-
-/* What the rows hold after a run, for valid() and its kind. */
-static void note_run(struct dyt_session *s, const struct dyti_session_link *k,
-                     const struct dyti_msg_order *o,
-                     const struct dyt_switch_report *r, bool broken)
-{
-    pthread_mutex_lock(&s->lock);
-    s->report = *r;
-    s->report.source = o->from_sibling;
-    s->report.scratch_bytes = dyti_link_scratch_bytes(k->link);
-    if (r->committed) {
-        s->version = o->version;
-        s->valid = true;
-        s->broken = false;
-        s->live_set = dyti_link_live_set(k->link);
-    } else if (broken) {
-        s->valid = false;
-        s->broken = true;
-        s->broken_epoch = o->epoch;
-    }
-    pthread_mutex_unlock(&s->lock);
-}
-
-static struct dyt_switch_report report_of(const struct dyti_switch_report *r,
-                                          const struct dyti_msg_order *o,
-                                          int64_t total_ns)
-{
-    return (struct dyt_switch_report){
-        .struct_size = sizeof(struct dyt_switch_report),
-        .committed = r->decision == DYTI_DECISION_COMMIT,
-        .epoch = o->epoch,
-        .version = o->version,
-        .transfer_ns = r->transfer_ns,
-        .verify_ns = r->verify_ns,
-        .commit_ns = r->vote_ns + r->commit_ns,
-        .total_ns = total_ns,
-        .moved_bytes = r->moved_bytes,
-        .written_bytes = r->written_bytes};
-}
-
-static void set_writing(struct dyt_session *s, bool writing)
-{
-    pthread_mutex_lock(&s->lock);
-    s->writing = writing;
-    pthread_mutex_unlock(&s->lock);
-}
-
-/* By the hand. */
-static enum dyt_status run(struct dyt_session *s, struct dyti_session_link *k)
-{
-    const struct dyti_msg_order *o = &k->order;
-    struct dyti_msg_report *m = &k->report;
-    bool receiver = k->rank >= k->source_count;
-    struct dyti_switch_report r = {0};
-    struct dyt_switch_report said;
-    int64_t start = dyti_session_now();
-    enum dyt_status st = receiver ? pause_server(s) : DYT_OK;
-
-    if (st != DYT_OK) { /* the others do not wait for it */
-        snprintf(k->text, sizeof(k->text), "%s", dyti_error_message());
-        (void)dyti_link_abort_at(k->control, k->control_members, k->rank, st);
-        dyti_error_adopt(st, k->text);
-    }
-    if (receiver) {
-        set_writing(s, true);
-    }
-    st = st != DYT_OK ? st : dyti_link_run(k->link, o->epoch, o->version, &r);
-    snprintf(k->text, sizeof(k->text), "%s", dyti_error_message());
-    said = report_of(&r, o, dyti_session_now() - start);
-    m->committed = said.committed != 0;
-    if (receiver && said.committed != 0 && said.moved_bytes == 0) {
-        /* the sources wrote it: what its rows hold */
-        for (uint32_t kind = 0; kind < DYTI_KIND_COUNT; kind++) {
-            said.moved_bytes += s->memory.view.region_bytes[kind];
-        }
-        said.written_bytes = said.moved_bytes;
-    }
-    m->moved_bytes = said.moved_bytes;
-    if (receiver) {
-        m->broken = dyti_link_valid(k->link) != DYT_OK;
-        m->live_set = dyti_link_live_set(k->link);
-        note_run(s, k, o, &said, m->broken);
-        set_writing(s, false);
-    }
-    return st;
-}
 
 /* ---- hands --------------------------------------------------------------- */
 
@@ -318,10 +16,10 @@ static void *work(void *arg)
 
     k->text[0] = '\0';
     if (k->open.member_count > 0) {
-        k->report.status = open_link(k->session, k);
+        k->report.status = dyti_session_link_open(k->session, k);
         snprintf(k->text, sizeof(k->text), "%s", dyti_error_message());
     } else {
-        k->report.status = run(k->session, k);
+        k->report.status = dyti_session_link_run(k->session, k);
     }
     atomic_store(&k->ended, true);
     dyti_session_wake(k->session);
@@ -384,14 +82,14 @@ enum dyt_status dyti_session_collect(struct dyt_session *s)
             continue;
         }
         opened = k->open.member_count > 0;
-        join_hand(k);
+        dyti_session_join_hand(k);
         any = true;
         if (!opened && k->rank >= k->source_count) {
             s->last = k->link;
         }
         st = report(s, &k->report, k->text);
         if (opened && k->report.status != DYT_OK) {
-            link_fini(s, k);
+            dyti_session_link_fini(s, k);
         }
     }
     if (any) { /* a call may have waited for it */
@@ -409,7 +107,7 @@ static enum dyt_status begin_open(struct dyt_session *s,
 {
     enum dyt_status st = DYT_OK;
 
-    link_fini(s, k);
+    dyti_session_link_fini(s, k);
     if (s->catalogue == NULL || m->rank >= m->member_count ||
         m->source_count >= m->member_count ||
         m->part_count < m->member_count * m->set_count) {
@@ -461,7 +159,7 @@ enum dyt_status dyti_session_on_link(struct dyt_session *s,
 
 static void close_link(struct dyt_session *s, struct dyti_session_link *k)
 {
-    link_fini(s, k);
+    dyti_session_link_fini(s, k);
     dyti_snapshot_close(k->snapshot);
     k->snapshot = NULL;
     k->used = false;

@@ -3,6 +3,7 @@
 
 #include "base/thread.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -271,6 +272,17 @@ static enum dyt_status beat(struct dyt_session *s)
                              &buffer);
 }
 
+/* What it said before was heard: nothing else came. */
+static enum dyt_status look_at_manager(const struct dyt_session *s)
+{
+    struct pollfd p = {.fd = s->manager_fd, .events = POLLIN};
+
+    return s->manager_fd >= 0 && poll(&p, 1, 0) > 0
+               ? DYTI_FAIL(DYT_ERR_PEER, "the job's manager at %s died",
+                           s->params.address)
+               : DYT_OK;
+}
+
 static bool ending(struct dyt_session *s)
 {
     bool end;
@@ -320,11 +332,14 @@ static enum dyt_status serve(struct dyt_session *s)
             left = every_ms;
         }
         st = st != DYT_OK ? st
-                          : dyti_hub_client_wait(s->client, s->wake_fd, left,
+                          : dyti_hub_client_wait(s->client, s->watch_fd, left,
                                                  &frame, &woken);
         st = st == DYT_PENDING ? DYT_OK : st;
         if (st == DYT_OK && woken) {
             st = start_posted(s);
+        }
+        if (st == DYT_OK && woken && frame.buffer.bytes == NULL) {
+            st = look_at_manager(s);
         }
         /* behind that, which takes back what wakes this thread */
         st = st != DYT_OK ? st : dyti_session_collect(s);

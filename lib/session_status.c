@@ -15,6 +15,19 @@ static enum dyt_status ask(struct dyti_hub_client *client)
     return st != DYT_OK ? st : dyti_hub_client_send(client, &buffer);
 }
 
+static enum dyt_status why_not(const struct dyti_hub_frame *frame)
+{
+    struct dyti_msg_error error;
+    enum dyt_status st = dyti_wire_error_decode(
+        frame->buffer.bytes, frame->buffer.size_bytes, &error);
+
+    if (st == DYT_OK) {
+        st = dyti_error_adopt((enum dyt_status)error.status, error.text);
+        dyti_msg_error_fini(&error);
+    }
+    return st;
+}
+
 static enum dyt_status await(struct dyti_hub_client *client,
                              const char *address, int64_t until,
                              char **out_json)
@@ -38,6 +51,9 @@ static enum dyt_status await(struct dyti_hub_client *client,
                 *out_json = m.json;
             }
             return st;
+        }
+        if (st == DYT_OK && frame.envelope.type == DYTI_MSG_ERROR) {
+            st = why_not(&frame);
         }
         dyti_hub_frame_fini(&frame);
         if (st != DYT_OK && st != DYT_PENDING) {

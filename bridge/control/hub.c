@@ -1,22 +1,15 @@
-/* The manager's end: one ROUTER, the lock of its path, and who may come in. */
-#include "control/hub.h"
+/* The manager's end: one ROUTER, and the frames of its peers. */
+#include "control/hub_internal.h"
 
 #include "base/array.h"
-#include "control/socket.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define IDENTITY_BYTES 255u
-#define ZAP_ENDPOINT   "inproc://zeromq.zap.01"
 
 struct peer {
     unsigned char identity[IDENTITY_BYTES];
@@ -26,14 +19,11 @@ struct peer {
 
 struct dyti_hub {
     struct dyti_socket socket;
-    void *zap; /* tcp: asks who may come in */
     struct dyti_address address;
     struct dyti_hub_codec codec;
-    int lock_fd;
-    char lock_path[DYTI_ADDRESS_BYTES + 8];
+    struct dyti_hub_lock lock; /* unix */
+    struct dyti_hub_door door; /* tcp */
     bool bound;
-    unsigned char (*authorized)[32]; /* public keys */
-    size_t authorized_count, authorized_cap;
     struct peer *peer;
     size_t peer_count, peer_cap;
     zmq_pollitem_t *item;
@@ -60,217 +50,6 @@ void dyti_hub_frame_fini(struct dyti_hub_frame *frame)
     *frame = (struct dyti_hub_frame){.peer = DYTI_HUB_NO_PEER};
 }
 
-/* ---- the lock ------------------------------------------------------------ */
-
-/* Ours, and still the file of that name: whoever had it before may have taken
- * it away between our open and our lock. */
-static bool is_lock_of(int fd, const char *path)
-{
-    struct stat mine, there;
-
-    return fstat(fd, &mine) == 0 && stat(path, &there) == 0 &&
-           mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
-}
-
-/* A child that was forked, and ran no other program, has its parent's lock. */
-static enum dyt_status refuse_second(const struct dyti_hub *hub,
-                                     const char *owner)
-{
-    long pid = strtol(owner, NULL, 10);
-
-    if (pid > 0 && kill((pid_t)pid, 0) != 0 && errno == ESRCH) {
-        return DYTI_FAIL(DYT_ERR_BUSY,
-                         "pid %s served %s and is not there any more, but its "
-                         "lock is held: end the children that it forked, or "
-                         "take another address",
-                         owner, hub->address.path);
-    }
-    return DYTI_FAIL(DYT_ERR_BUSY, "pid %s serves %s already",
-                     owner[0] != '\0' ? owner : "?", hub->address.path);
-}
-
-static enum dyt_status take_lock(struct dyti_hub *hub)
-{
-    char owner[64] = "";
-    int length;
-
-    snprintf(hub->lock_path, sizeof(hub->lock_path), "%s.lock",
-             hub->address.path);
-    for (;;) {
-        int fd = open(hub->lock_path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-
-        if (fd < 0) {
-            return DYTI_FAIL(DYT_ERR_IO, "%s: %s", hub->lock_path,
-                             strerror(errno));
-        }
-        if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-            ssize_t got = read(fd, owner, sizeof(owner) - 1);
-
-            owner[got > 0 ? (size_t)got : 0] = '\0';
-            close(fd);
-            return refuse_second(hub, owner);
-        }
-        if (is_lock_of(fd, hub->lock_path)) {
-            hub->lock_fd = fd;
-            break;
-        }
-        close(fd);
-    }
-    length = snprintf(owner, sizeof(owner), "%d", (int)getpid());
-    if (ftruncate(hub->lock_fd, 0) != 0 ||
-        pwrite(hub->lock_fd, owner, (size_t)length, 0) != length) {
-        return DYTI_FAIL(DYT_ERR_IO, "%s: %s", hub->lock_path, strerror(errno));
-    }
-    return DYT_OK;
-}
-
-/* ---- who may come in ----------------------------------------------------- */
-
-static enum dyt_status allow_file(struct dyti_hub *hub, const char *path)
-{
-    char key[DYTI_KEY_CHARS + 1];
-    enum dyt_status st = dyti_key_read(path, false, key);
-
-    if (st == DYT_OK) {
-        st = DYTI_GROW(hub->authorized, hub->authorized_cap,
-                       hub->authorized_count + 1);
-    }
-    if (st == DYT_OK) {
-        zmq_z85_decode(hub->authorized[hub->authorized_count++], key);
-    }
-    return st;
-}
-
-static enum dyt_status allow_folder(struct dyti_hub *hub, const char *folder)
-{
-    DIR *dir = opendir(folder);
-    enum dyt_status st = DYT_OK;
-    struct dirent *entry;
-
-    if (dir == NULL) {
-        return DYTI_FAIL(DYT_ERR_CONFIG, "the folder %s of authorized keys: %s",
-                         folder, strerror(errno));
-    }
-    while (st == DYT_OK && (entry = readdir(dir)) != NULL) {
-        const char *dot = strrchr(entry->d_name, '.');
-        char path[4096];
-
-        if (dot != NULL && strcmp(dot, ".public") == 0) {
-            int n =
-                snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
-
-            st = n > 0 && (size_t)n < sizeof(path)
-                     ? allow_file(hub, path)
-                     : DYTI_FAIL(DYT_ERR_CONFIG,
-                                 "the folder %s of authorized keys: its path "
-                                 "is too long",
-                                 folder);
-        }
-    }
-    closedir(dir);
-    if (st == DYT_OK && hub->authorized_count == 0) {
-        st = DYTI_FAIL(DYT_ERR_CONFIG,
-                       "no *.public key in %s: nobody could come in", folder);
-    }
-    return st;
-}
-
-/* The server's side of CURVE, and the inner socket at which ZeroMQ asks. */
-static enum dyt_status guard(struct dyti_hub *hub,
-                             const struct dyti_hub_params *params)
-{
-    char secret[DYTI_KEY_CHARS + 1], folder[4096];
-    int on = 1;
-    enum dyt_status st;
-
-    if (params->key == NULL) {
-        return DYTI_FAIL(DYT_ERR_CONFIG,
-                         "%s needs the manager's secret key: make one with "
-                         "`dynatrain keys FOLDER`, give FOLDER/manager.secret",
-                         hub->address.endpoint);
-    }
-    st = dyti_key_read(params->key, true, secret);
-    if (st != DYT_OK) {
-        return st;
-    }
-    if (strlen(params->key) >= sizeof(folder)) {
-        return DYTI_FAIL(DYT_ERR_CONFIG, "%s: the path is too long",
-                         params->key);
-    }
-    memcpy(folder, params->key, strlen(params->key) + 1);
-    if (strrchr(folder, '/') != NULL) {
-        *strrchr(folder, '/') = '\0';
-    } else {
-        memcpy(folder, ".", 2);
-    }
-    st = allow_folder(hub,
-                      params->authorized != NULL ? params->authorized : folder);
-    if (st != DYT_OK) {
-        return st;
-    }
-    hub->zap = zmq_socket(hub->socket.context, ZMQ_REP);
-    if (hub->zap == NULL || zmq_bind(hub->zap, ZAP_ENDPOINT) != 0 ||
-        zmq_setsockopt(hub->socket.socket, ZMQ_CURVE_SERVER, &on, sizeof(on)) !=
-            0 ||
-        zmq_setsockopt(hub->socket.socket, ZMQ_CURVE_SECRETKEY, secret,
-                       sizeof(secret)) != 0 ||
-        zmq_setsockopt(hub->socket.socket, ZMQ_ZAP_DOMAIN, "dynatrain", 9) !=
-            0) {
-        st = dyti_zmq_fail("CURVE", hub->address.endpoint);
-    }
-    explicit_bzero(secret, sizeof(secret));
-    return st;
-}
-
-static bool is_authorized(const struct dyti_hub *hub, const void *key, size_t n)
-{
-    for (size_t i = 0; n == 32 && i < hub->authorized_count; i++) {
-        if (memcmp(hub->authorized[i], key, 32) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* One question of ZAP (RFC 27): version, id, domain, address, identity,
- * mechanism, key. */
-static void answer_zap(struct dyti_hub *hub)
-{
-    char id[256];
-    size_t id_bytes = 0;
-    bool is_curve = false, ok = false;
-    int more = 1;
-
-    for (int part = 0; more != 0; part++) {
-        zmq_msg_t frame;
-
-        zmq_msg_init(&frame);
-        if (zmq_msg_recv(&frame, hub->zap, ZMQ_DONTWAIT) < 0) {
-            zmq_msg_close(&frame);
-            return;
-        }
-        if (part == 1 && zmq_msg_size(&frame) <= sizeof(id)) {
-            id_bytes = zmq_msg_size(&frame);
-            memcpy(id, zmq_msg_data(&frame), id_bytes);
-        } else if (part == 5) {
-            is_curve = zmq_msg_size(&frame) == 5 &&
-                       memcmp(zmq_msg_data(&frame), "CURVE", 5) == 0;
-        } else if (part == 6) {
-            ok = is_curve &&
-                 is_authorized(hub, zmq_msg_data(&frame), zmq_msg_size(&frame));
-        }
-        more = zmq_msg_more(&frame);
-        zmq_msg_close(&frame);
-    }
-    hub->counts.refused += !ok;
-    zmq_send(hub->zap, "1.0", 3, ZMQ_SNDMORE);
-    zmq_send(hub->zap, id, id_bytes, ZMQ_SNDMORE);
-    zmq_send(hub->zap, ok ? "200" : "400", 3, ZMQ_SNDMORE);
-    zmq_send(hub->zap, ok ? "OK" : "not authorized", ok ? 2 : 14, ZMQ_SNDMORE);
-    zmq_send(hub->zap, "", 0, ZMQ_SNDMORE);
-    zmq_send(hub->zap, "", 0, 0);
-}
-
 /* ---- open, close --------------------------------------------------------- */
 
 static enum dyt_status bind_unix(struct dyti_hub *hub)
@@ -279,7 +58,7 @@ static enum dyt_status bind_unix(struct dyti_hub *hub)
     enum dyt_status st = dyti_address_prepare(&hub->address, true);
 
     if (st == DYT_OK) {
-        st = take_lock(hub);
+        st = dyti_hub_lock_take(&hub->lock, hub->address.path);
     }
     if (st != DYT_OK) {
         return st;
@@ -307,7 +86,7 @@ static enum dyt_status bind_unix(struct dyti_hub *hub)
 static enum dyt_status bind_tcp(struct dyti_hub *hub,
                                 const struct dyti_hub_params *params)
 {
-    enum dyt_status st = guard(hub, params);
+    enum dyt_status st = dyti_hub_door_open(&hub->door, &hub->socket, params);
 
     if (st == DYT_OK &&
         zmq_bind(hub->socket.socket, hub->address.endpoint) != 0) {
@@ -330,7 +109,7 @@ enum dyt_status dyti_hub_open(const struct dyti_hub_params *params,
     if (hub == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "a job's hub");
     }
-    hub->lock_fd = -1;
+    hub->lock.fd = -1;
     hub->address = params->address;
     hub->codec = params->codec;
     st = dyti_zmq_open(ZMQ_ROUTER, &hub->socket);
@@ -360,25 +139,16 @@ void dyti_hub_close(struct dyti_hub *hub)
     if (hub == NULL) {
         return;
     }
-    if (hub->zap != NULL) {
-        int none = 0;
-
-        zmq_setsockopt(hub->zap, ZMQ_LINGER, &none, sizeof(none));
-        zmq_close(hub->zap);
-    }
+    dyti_hub_door_close(&hub->door);
     if (hub->socket.socket != NULL) {
         zmq_setsockopt(hub->socket.socket, ZMQ_LINGER, &linger_ms,
                        sizeof(linger_ms));
     }
     dyti_zmq_close(&hub->socket);
-    if (hub->lock_fd >= 0) {
-        if (hub->bound) {
-            unlink(hub->address.path);
-        }
-        unlink(hub->lock_path); /* while it is locked: nobody else's */
-        close(hub->lock_fd);
+    if (hub->bound && dyti_hub_lock_is_own(&hub->lock)) {
+        unlink(hub->address.path);
     }
-    free(hub->authorized);
+    dyti_hub_lock_release(&hub->lock);
     free(hub->peer);
     free(hub->item);
     free(hub->where);
@@ -487,9 +257,9 @@ enum dyt_status dyti_hub_wait(struct dyti_hub *hub, const int *fd,
     }
     hub->item[0] =
         (zmq_pollitem_t){.socket = hub->socket.socket, .events = ZMQ_POLLIN};
-    if (hub->zap != NULL) {
+    if (hub->door.zap != NULL) {
         hub->item[n++] =
-            (zmq_pollitem_t){.socket = hub->zap, .events = ZMQ_POLLIN};
+            (zmq_pollitem_t){.socket = hub->door.zap, .events = ZMQ_POLLIN};
     }
     first = n;
     for (size_t i = 0; i < fd_count; i++) {
@@ -505,8 +275,8 @@ enum dyt_status dyti_hub_wait(struct dyti_hub *hub, const int *fd,
         return zmq_errno() == EINTR ? DYT_OK
                                     : dyti_zmq_fail("zmq_poll", "a job's hub");
     }
-    if (hub->zap != NULL && hub->item[1].revents != 0) {
-        answer_zap(hub);
+    if (hub->door.zap != NULL && hub->item[1].revents != 0) {
+        hub->counts.refused += dyti_hub_door_answer(&hub->door);
     }
     for (size_t i = first; i < n; i++) {
         if (hub->item[i].revents != 0) {

@@ -8,7 +8,8 @@
  *   tcp:HOST:PORT  CURVE: each side has a key pair (`dynatrain keys`)
  *
  * A hub holds PATH.lock while it lives: a socket file that a crash left behind
- * is told from one that serves, and two hubs never share a path.
+ * is told from one that serves, and two hubs never share a path.  What its
+ * process has forked may outlive it: another hub takes the path over.
  *
  * Threads: one handle by one thread.  Blocking: wait, up to its timeout.
  */

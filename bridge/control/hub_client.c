@@ -7,10 +7,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Connections that broke before the handshake ended: one may be a server that
  * ends just then, as many are not. */
 #define BAD_HANDSHAKES 3
+
+/* A connection on which nothing is said for that long is made anew: whoever
+ * took it was forked by a manager that is dead, or is not at its work. */
+#define SILENT_MS 3000
 
 struct dyti_hub_client {
     struct dyti_socket socket;
@@ -18,8 +23,9 @@ struct dyti_hub_client {
     struct dyti_hub_codec codec;
     struct dyti_address address;
     uint64_t job, sequence, hub_sequence;
-    bool connected; /* handshake done */
-    int bad;        /* handshakes that failed */
+    bool connected;   /* handshake done */
+    int bad;          /* handshakes that failed */
+    int64_t since_ms; /* of the connection */
 };
 
 static enum dyt_status set_keys(struct dyti_hub_client *c,
@@ -56,8 +62,8 @@ static enum dyt_status set_keys(struct dyti_hub_client *c,
 static enum dyt_status watch(struct dyti_hub_client *c)
 {
     char endpoint[64];
-    int events = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED |
-                 ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+    int events = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
+                 ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
                  ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
                  ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
 
@@ -76,7 +82,7 @@ enum dyt_status dyti_hub_client_open(
     struct dyti_hub_client **out_client)
 {
     struct dyti_hub_client *c = calloc(1, sizeof(*c));
-    int again_ms = 20, most_ms = 500;
+    int again_ms = 20, most_ms = 500, silent_ms = SILENT_MS;
     int64_t most = DYTI_FRAME_MOST_BYTES;
     enum dyt_status st;
 
@@ -97,6 +103,8 @@ enum dyt_status dyti_hub_client_open(
     if (st == DYT_OK &&
         (zmq_setsockopt(c->socket.socket, ZMQ_MAXMSGSIZE, &most,
                         sizeof(most)) != 0 ||
+         zmq_setsockopt(c->socket.socket, ZMQ_HANDSHAKE_IVL, &silent_ms,
+                        sizeof(silent_ms)) != 0 ||
          zmq_setsockopt(c->socket.socket, ZMQ_RECONNECT_IVL, &again_ms,
                         sizeof(again_ms)) != 0 ||
          zmq_setsockopt(c->socket.socket, ZMQ_RECONNECT_IVL_MAX, &most_ms,
@@ -156,10 +164,26 @@ enum dyt_status dyti_hub_client_send(struct dyti_hub_client *client,
 
 /* ---- what the connection does -------------------------------------------- */
 
+static int64_t now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static void count_bad(struct dyti_hub_client *c)
+{
+    c->bad += now_ms() - c->since_ms < SILENT_MS;
+}
+
 static enum dyt_status hear(struct dyti_hub_client *c, uint16_t event,
                             uint32_t value)
 {
     switch (event) {
+    case ZMQ_EVENT_CONNECTED:
+        c->since_ms = now_ms();
+        return DYT_OK;
     case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
         c->connected = true;
         c->bad = 0;
@@ -175,10 +199,10 @@ static enum dyt_status hear(struct dyti_hub_client *c, uint16_t event,
             return DYTI_FAIL(DYT_ERR_PEER, "the job's manager at %s ended",
                              c->address.endpoint);
         }
-        c->bad++;
+        count_bad(c);
         break;
     default:
-        c->bad++;
+        count_bad(c);
         break;
     }
     if (c->bad >= BAD_HANDSHAKES && !c->address.is_tcp) {

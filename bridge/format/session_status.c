@@ -54,6 +54,11 @@ enum dyt_status dyti_session_status_print(const char *text, FILE *out)
     {
         print_replica(replica, out);
     }
+    replica = json_object_get(all, "replicas_left_out");
+    if (json_is_integer(replica)) {
+        fprintf(out, "and %" PRId64 " more, which the answer has no room for\n",
+                (int64_t)json_integer_value(replica));
+    }
     json_decref(all);
     return DYT_OK;
 }

@@ -69,6 +69,63 @@ static void of_trainers_that_come_at_once_one_is_taken(void **state)
     stop_job(&job);
 }
 
+static pid_t forked_by(struct member *m)
+{
+    char line[LINE_BYTES];
+    int pid = 0;
+
+    tell(m, "fork\n");
+    await(m, "forked ", line, NULL);
+    assert_int_equal(1, sscanf(line, "forked %d", &pid));
+    note_pid(0, (pid_t)pid); /* it outlives whoever made it */
+    return (pid_t)pid;
+}
+
+/* The trainer's rank 0, which is the manager, is killed; a child that it forked
+ * has its lock and its connections still.  Who waits hears of it at once, and
+ * the next manager serves the same address. */
+static void a_manager_that_dies_is_heard_behind_its_children(void **state)
+{
+    struct job job = {.name = "job",
+                      .mode = "staged",
+                      .replicas = true,
+                      .hosted = true,
+                      .servers = 1};
+    char status[64], line[LINE_BYTES];
+    pid_t child[2];
+    uint64_t version;
+
+    (void)state;
+    start_all(&job);
+    for (uint32_t i = 0; i < 2; i++) { /* the second time one takes it over */
+        update_all(&job);
+        child[i] = forked_by(&job.trainer[0]);
+        update_all(&job); /* the child's leaving took nothing with it */
+        job.version++;
+        update(&job, 0); /* of what nobody offers: for 20 s */
+        kill_member(&job.trainer[0]);
+        updated_text(&job.server[0], status, &version, line);
+        if (strcmp(status, "DYT_ERR_PEER") != 0 ||
+            strstr(line, "manager") == NULL) {
+            fail_msg("a server says \"%s\"", line);
+        }
+        assert_int_equal(job.version - 1, ask(&job.server[0]));
+        kill_member(&job.trainer[1]);
+        kill_member(&job.server[0]);
+        start_trainers(&job);
+        start_server(&job, 0);
+        await(&job.server[0], "ready", line, NULL);
+        job.version = 0;
+    }
+    update_all(&job);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(0, kill(child[i], SIGKILL)); /* it was there */
+        note_pid(child[i], 0);
+    }
+    update_all(&job);
+    stop_job(&job);
+}
+
 /* ---- jobs ---------------------------------------------------------------- */
 
 static void two_jobs_on_a_host_know_nothing_of_each_other(void **state)
@@ -267,6 +324,7 @@ static void a_quorum_is_held_by_the_slowest_that_lives(void **state)
 static const struct CMUnitTest tests[] = {
     job_test(a_second_trainer_is_refused_during_an_update),
     job_test(of_trainers_that_come_at_once_one_is_taken),
+    job_test(a_manager_that_dies_is_heard_behind_its_children),
     job_test(two_jobs_on_a_host_know_nothing_of_each_other),
     job_test(a_late_replica_does_not_need_the_trainer),
     job_test(all_are_those_that_live),

@@ -37,6 +37,12 @@ static inline struct dyti_address hub_unix_address(void)
     return a;
 }
 
+static inline void hub_folder(const struct dyti_address *a, char out[200])
+{
+    snprintf(out, 200, "%s", a->path);
+    *strrchr(out, '/') = '\0';
+}
+
 /* 127.0.0.1 and a port that is free now. */
 static inline struct dyti_address hub_tcp_address(void)
 {

@@ -187,6 +187,7 @@ struct job {
     struct member server[MOST]; /* ranks of one replica, or replicas */
     uint32_t servers;
     bool replicas;
+    bool hosted;      /* the trainer's rank 0 is the manager */
     uint64_t version; /* offered last */
     bool heard;       /* the trainers said "offered" of it */
     const char *manager_arg[MANAGER_ARG];
@@ -214,9 +215,9 @@ static inline void start_manager(struct job *job)
 static inline struct member spawn_trainer(struct job *job, uint32_t r,
                                           uint32_t of)
 {
-    char rank[8], size[8];
+    char rank[8], size[8], trainer[] = "trainer", host[] = "host";
     char *argv[] = {(char *)(uintptr_t)DYT_MEMBER,
-                    (char[]){"trainer"},
+                    job->hosted && r == 0 ? host : trainer,
                     job->address,
                     (char *)(uintptr_t)job->name,
                     rank,
@@ -271,7 +272,9 @@ static inline void start_all(struct job *job)
     char line[LINE_BYTES];
 
     make_folder(job);
-    start_manager(job);
+    if (!job->hosted) {
+        start_manager(job);
+    }
     start_trainers(job);
     for (uint32_t s = 0; s < job->servers; s++) {
         start_server(job, s);

@@ -3,6 +3,7 @@
  * but for the formula of the content hash.
  *
  *   session_member trainer ADDRESS JOB RANK SIZE
+ *   session_member host    ADDRESS JOB RANK SIZE    (a trainer that serves)
  *   session_member server  ADDRESS JOB REPLICA RANK SIZE MODE
  *
  * MODE: staged, in_place, double or mapped (both in memory of ours, the latter
@@ -11,6 +12,7 @@
  *
  *   trainer  offer V          write version V, offer it, wait for the ticket:
  *                             "offered V" and later "done V STATUS"
+ *            fork             a child that does nothing: "forked PID"
  *   server   update V MS      "updated STATUS VERSION TEXT", where it came from
  *                             or what is wrong
  *            ask ID           "answer ID VERSION whole LO HI HASH" from the
@@ -33,6 +35,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static float *weight[TENSORS]; /* [rows of this member][COLS] */
 static int64_t row_lo, row_hi;
@@ -169,7 +172,21 @@ static int offer(uint64_t version)
     return 0;
 }
 
-static int trainer(char **arg)
+/* It leaves its parent's session, as a destructor might, and stays. */
+static void fork_child(void)
+{
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        dyt_session_leave(session);
+        for (;;) {
+            pause();
+        }
+    }
+    say("forked %d", (int)pid);
+}
+
+static int trainer(char **arg, uint32_t host_manager)
 {
     struct dyt_session_params join = {
         .struct_size = sizeof(join),
@@ -178,7 +195,7 @@ static int trainer(char **arg)
         .job = arg[1],
         .rank = (uint32_t)strtoul(arg[2], NULL, 10),
         .size = (uint32_t)strtoul(arg[3], NULL, 10),
-        .host_manager = 2, /* the test serves */
+        .host_manager = host_manager,
         .timeout_ns = 10000000000};
     struct dyt_view view;
     char line[128];
@@ -197,6 +214,8 @@ static int trainer(char **arg)
     while (fgets(line, sizeof(line), stdin) != NULL) {
         if (strncmp(line, "offer ", 6) == 0) {
             offer(strtoull(line + 6, NULL, 10));
+        } else if (strncmp(line, "fork", 4) == 0) {
+            fork_child();
         } else if (strncmp(line, "quit", 4) == 0) {
             break;
         }
@@ -369,11 +388,14 @@ static int server(char **arg)
 int main(int argc, char **argv)
 {
     if (argc == 6 && strcmp(argv[1], "trainer") == 0) {
-        return trainer(argv + 2);
+        return trainer(argv + 2, 2); /* the test serves */
+    }
+    if (argc == 6 && strcmp(argv[1], "host") == 0) {
+        return trainer(argv + 2, 1);
     }
     if (argc == 8 && strcmp(argv[1], "server") == 0) {
         return server(argv + 2);
     }
-    fprintf(stderr, "usage: session_member trainer|server ...\n");
+    fprintf(stderr, "usage: session_member trainer|host|server ...\n");
     return 2;
 }

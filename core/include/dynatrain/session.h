@@ -259,7 +259,8 @@ DYT_API enum dyt_status dyt_session_restore(dyt_session *session,
 /** End the blocking calls of this session with DYT_ERR_CANCELLED. */
 DYT_API void dyt_session_interrupt(dyt_session *session);
 
-/** Leave the job; a running transfer is aborted.  NULL is allowed. */
+/** Leave the job; a running transfer is aborted.  NULL is allowed.  In a child
+ *  that was forked the session is its parent's: nothing is done. */
 DYT_API void dyt_session_leave(dyt_session *session);
 
 /** Who is in the job and what they hold, as JSON (docs/plugin.md): what

@@ -1,14 +1,3 @@
 #!/usr/bin/env bash
-# Runs the example in the environment of `make vllm-check`, or by the python that
-# DYNATRAIN_PYTHON names; says so where it is not there.
-set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
-scripts=$here/../../../scripts
-model=$("$scripts/model.sh" --path)
-python=${DYNATRAIN_PYTHON:-$("$scripts/vllm_check.sh" --python)}
-if [ ! -x "$python" ]; then
-  echo "skipped: scripts/vllm_check.sh --install-only makes the environment"
-  exit 77
-fi
-cd "$here"
-exec "$python" example.py "$model"
+# GRPO of TRL with a vLLM server, which it starts.
+. "$(dirname "$0")/../python.sh"

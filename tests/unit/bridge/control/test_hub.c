@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <grp.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -108,160 +107,6 @@ static void members_may_come_first_and_hear_the_end(void **state)
     assert_status(DYT_ERR_PEER, hub_hear(NULL, a, HUB_PATIENCE_MS, &frame));
     assert_error_has("ended");
     dyti_hub_client_close(a);
-}
-
-/* ---- who serves this path ------------------------------------------------ */
-
-static void folder_of(const struct dyti_address *a, char out[200])
-{
-    snprintf(out, 200, "%s", a->path);
-    *strrchr(out, '/') = '\0';
-}
-
-static bool is_there(const char *path)
-{
-    return access(path, F_OK) == 0;
-}
-
-static void nothing_is_left_of_one_that_closes(void **state)
-{
-    struct dyti_address address = hub_unix_address();
-    struct dyti_hub *hub = hub_open(&address);
-    char lock[200], folder[200];
-    struct stat info;
-
-    (void)state;
-    snprintf(lock, sizeof(lock), "%s.lock", address.path);
-    assert_int_equal(0, stat(address.path, &info));
-    assert_int_equal(0600, info.st_mode & 0777);
-    assert_int_equal(0, stat(lock, &info));
-    assert_int_equal(0600, info.st_mode & 0777);
-    dyti_hub_close(hub);
-    assert_false(is_there(address.path) || is_there(lock));
-    folder_of(&address, folder);
-    assert_int_equal(0, rmdir(folder));
-}
-
-static void a_living_one_is_refused_by_name(void **state)
-{
-    struct dyti_address address = hub_unix_address();
-    struct dyti_hub_params p = {.address = address, .codec = hub_codec};
-    struct dyti_hub *hub = hub_open(&address), *second = NULL;
-    struct dyti_hub_client *a;
-    char pid[160];
-
-    (void)state;
-    snprintf(pid, sizeof(pid), "pid %d serves %s already", (int)getpid(),
-             address.path);
-    for (int i = 0; i < 2; i++) {
-        assert_status(DYT_ERR_BUSY, dyti_hub_open(&p, &second));
-        assert_error_has(pid);
-        assert_null(second);
-    }
-    a = hub_member(&address); /* the first was not disturbed */
-    hub_say(a, DYTI_MSG_JOIN);
-    hub_expect(hub, DYTI_MSG_JOIN);
-    dyti_hub_client_close(a);
-    dyti_hub_close(hub);
-}
-
-/* A manager in a process of its own, killed; a child of it lives until the
- * writing end of `child` is closed (NULL: it has none). */
-static void kill_a_manager_of(const struct dyti_address *address, int *child)
-{
-    int ready[2];
-    pid_t pid;
-    char byte;
-
-    assert_int_equal(0, pipe(ready));
-    pid = fork();
-    if (pid == 0) {
-        struct dyti_hub_params p = {.address = *address, .codec = hub_codec};
-        struct dyti_hub *hub;
-
-        if (dyti_hub_open(&p, &hub) != DYT_OK) {
-            _exit(1);
-        }
-        if (child != NULL && fork() == 0) {
-            close(child[1]);
-            (void)!read(child[0], &byte, 1);
-            _exit(0);
-        }
-        if (write(ready[1], "r", 1) == 1) {
-            pause();
-        }
-        _exit(1);
-    }
-    assert_true(pid > 0);
-    close(ready[1]);
-    assert_int_equal(1, read(ready[0], &byte, 1));
-    close(ready[0]);
-    kill(pid, SIGKILL);
-    assert_int_equal(pid, waitpid(pid, NULL, 0));
-}
-
-static void kill_a_manager(const struct dyti_address *address)
-{
-    kill_a_manager_of(address, NULL);
-}
-
-/* What it forked has its lock: said so, not "pid … serves it". */
-static void a_lock_that_a_child_holds_is_named(void **state)
-{
-    struct dyti_address address = hub_unix_address();
-    struct dyti_hub_params p = {.address = address, .codec = hub_codec};
-    struct dyti_hub *hub = NULL;
-    int child[2];
-
-    (void)state;
-    assert_int_equal(0, pipe(child));
-    kill_a_manager_of(&address, child);
-    assert_status(DYT_ERR_BUSY, dyti_hub_open(&p, &hub));
-    assert_error_has("is not there any more");
-    assert_error_has("end the children that it forked");
-    assert_null(hub);
-    close(child[0]);
-    close(child[1]); /* it ends, at its own pace */
-    while (dyti_hub_open(&p, &hub) == DYT_ERR_BUSY) {
-        sched_yield();
-    }
-    assert_non_null(hub);
-    dyti_hub_close(hub);
-}
-
-static void what_a_dead_one_left_is_taken_over(void **state)
-{
-    struct dyti_address address = hub_unix_address();
-    struct dyti_hub_client *a;
-    struct dyti_hub *hub;
-
-    (void)state;
-    kill_a_manager(&address);
-    assert_true(is_there(address.path));
-    hub = hub_open(&address);
-    a = hub_member(&address);
-    hub_say(a, DYTI_MSG_JOIN);
-    hub_expect(hub, DYTI_MSG_JOIN);
-    dyti_hub_client_close(a);
-    dyti_hub_close(hub);
-    assert_false(is_there(address.path));
-}
-
-/* A member whose manager was killed goes on with the next at that address. */
-static void members_find_the_next_manager(void **state)
-{
-    struct dyti_address address = hub_unix_address();
-    struct dyti_hub_client *a;
-    struct dyti_hub *hub;
-
-    (void)state;
-    a = hub_member(&address);
-    kill_a_manager(&address);
-    hub = hub_open(&address);
-    hub_say(a, DYTI_MSG_JOIN);
-    hub_expect(hub, DYTI_MSG_JOIN);
-    dyti_hub_client_close(a);
-    dyti_hub_close(hub);
 }
 
 /* ---- folders ------------------------------------------------------------- */
@@ -374,7 +219,7 @@ static void another_user_is_turned_away(void **state)
         skip();
     }
     hub = hub_open(&address);
-    folder_of(&address, folder);
+    hub_folder(&address, folder);
     assert_int_equal(0, chmod(folder, 0711));
     assert_int_equal(0, chmod(address.path, 0666));
     pid = fork();
@@ -495,11 +340,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(frames_go_both_ways),
     cmocka_unit_test(descriptors_come_first),
     cmocka_unit_test(members_may_come_first_and_hear_the_end),
-    cmocka_unit_test(nothing_is_left_of_one_that_closes),
-    cmocka_unit_test(a_living_one_is_refused_by_name),
-    cmocka_unit_test(a_lock_that_a_child_holds_is_named),
-    cmocka_unit_test(what_a_dead_one_left_is_taken_over),
-    cmocka_unit_test(members_find_the_next_manager),
     cmocka_unit_test(folders_are_this_users_alone),
     cmocka_unit_test(a_folder_of_another_is_refused),
     cmocka_unit_test(another_user_is_turned_away),
