@@ -18,7 +18,8 @@ static const char *const names[GPUSIM_FAULT_COUNT] = {"out of bounds",
                                                       "missing wait",
                                                       "host access",
                                                       "leak",
-                                                      "over the limits"};
+                                                      "over the limits",
+                                                      "collective"};
 
 void note(gpusim_fault kind, const char *format, ...)
 {

@@ -45,6 +45,9 @@ enum gpusim_fault {
     GPUSIM_HOST_ACCESS, /* of device memory, by a plain pointer */
     GPUSIM_LEAK,
     GPUSIM_LIMITS,
+    /* calls of NCCL that ranks make in another order or size than others, or
+     * that a communicator's state does not allow */
+    GPUSIM_COLLECTIVE,
     GPUSIM_FAULT_COUNT
 };
 

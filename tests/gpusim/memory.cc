@@ -41,6 +41,24 @@ static int span_file(const char *name)
     return fd;
 }
 
+// A child of fork() allocates in files of its own: what was there before it
+// shares with its parent, as memory of a device that both have mapped.
+static void in_child()
+{
+    arena *m = &sim.memory;
+    const int shared = MAP_SHARED | MAP_NORESERVE | MAP_FIXED;
+    uint64_t from = up(m->next, PAGE);
+
+    m->data_fd = span_file("gpusim.data");
+    m->written_fd = span_file("gpusim.written");
+    must(mmap(m->base + from, ARENA_BYTES - from, PROT_NONE, shared, m->data_fd,
+              static_cast<off_t>(from)),
+         "data");
+    must(mmap(m->written + from, ARENA_BYTES - from, PROT_READ | PROT_WRITE,
+              shared, m->written_fd, static_cast<off_t>(from)),
+         "written");
+}
+
 void open_arena()
 {
     arena *m = &sim.memory;
@@ -61,6 +79,7 @@ void open_arena()
     m->reader = static_cast<work_id *>(must(
         mmap(nullptr, grains, PROT_READ | PROT_WRITE, own, -1, 0), "reader"));
     m->next = GUARD;
+    pthread_atfork(nullptr, nullptr, in_child);
 }
 
 bool in_arena(const void *ptr)

@@ -179,6 +179,9 @@ void gpusim_reset(void)
     sim.seed = 0;
     sim.random = 1;
     memset(sim.expected, 1, sizeof(sim.expected)); // what is found below
+    if (sim.close_comms != nullptr) {
+        sim.close_comms();
+    }
     sim.streams.clear();
     if (sim.memory.base != nullptr) {
         close_all_memory();
@@ -229,6 +232,9 @@ uint64_t gpusim_leaks(void)
 
     run_all();
     count = leaked_memory();
+    if (sim.leaked_comms != nullptr) {
+        count += sim.leaked_comms();
+    }
     for (size_t s = 1; s < sim.streams.size(); s++) {
         if (sim.streams[s].open) {
             note(GPUSIM_LEAK, "stream %zu", s);

@@ -47,22 +47,33 @@ using work_id = uint32_t;
 
 struct work {
     moment needs; // all of it has run, and its own number
-    std::function<void()> run;
+    // False: it has begun, and cannot end before others have come; asked again.
+    std::function<bool()> run;
     std::string name;
 };
 
 struct stream_state {
     std::deque<work> queue;
     uint32_t issued = 0, done = 0;
+    uint32_t meetings = 0; // of the queue
     moment now;
     bool open = false, is_blocking = true;
+    pthread_t owner = {}; // whose streams a wait for all waits for
 };
 
 // Queue it; with GPUSIM_EARLY it runs here.
 void enqueue(cudaStream_t stream, std::string name, std::function<void()> run);
+// The same for work that waits for others (of other processes, too): a wait for
+// it lets other threads in meanwhile.  after: moments that it needs besides.
+moment enqueue_meeting(cudaStream_t stream, std::string name,
+                       const moment &after, std::function<bool()> run);
+// Move such work on where it can be, and what it waits for: a device needs
+// nobody to ask for it.
+void run_meetings();
 // Run what `until` needs.
 void run_until(const moment &until);
-// Wait for all, and the host knows it.
+// Wait for all, and the host knows it; but not for work of other threads that
+// somebody else must come to.
 void run_all();
 cudaError_t wait_for(cudaStream_t stream);
 stream_state *stream_of(cudaStream_t stream);
@@ -193,8 +204,30 @@ struct limits {
 };
 limits limits_of(int arch);
 
+// The lock of everything, which a thread that has it once can lend for a while.
+class lendable_mutex
+{
+  public:
+    void lock()
+    {
+        mutex.lock();
+        depth++;
+    }
+    void unlock()
+    {
+        depth--;
+        mutex.unlock();
+    }
+    // Let others in; false: not from in here.
+    bool lend();
+
+  private:
+    std::recursive_mutex mutex;
+    unsigned depth = 0;
+};
+
 struct simulator {
-    std::recursive_mutex lock;
+    lendable_mutex lock;
     gpusim_machine machine;
     gpusim_order order;
     uint64_t seed, random;
@@ -226,11 +259,15 @@ struct simulator {
     uint64_t launches;
     size_t optin_shared;
     gpusim_traffic traffic;
+
+    // Of communicators (nccl.cc), where a program has them.
+    uint64_t (*leaked_comms)();
+    void (*close_comms)();
 };
 extern simulator &sim;
 
 uint32_t random_below(uint32_t count);
-using guard = std::lock_guard<std::recursive_mutex>;
+using guard = std::lock_guard<lendable_mutex>;
 
 } // namespace gpusim
 

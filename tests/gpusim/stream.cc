@@ -4,6 +4,7 @@
 #include "sim.hpp"
 
 #include <algorithm>
+#include <ctime>
 
 namespace gpusim
 {
@@ -39,29 +40,50 @@ uint32_t random_below(uint32_t count)
 
 // ---- running ---------------------------------------------------------------
 
-static void run_next(size_t stream)
+// False: it cannot end yet, or what it needs cannot.
+static bool run_next(size_t stream)
 {
-    stream_state *s = &sim.streams[stream];
-    work now = std::move(s->queue.front());
-    uint32_t number = s->done + 1;
+    const moment needs = sim.streams[stream].queue.front().needs;
+    uint32_t number = sim.streams[stream].done + 1;
+    bool ended = true;
 
-    s->queue.pop_front();
-    for (size_t other = 0; other < now.needs.size(); other++) {
-        while (other != stream && sim.streams[other].done < now.needs[other]) {
-            run_next(other);
+    for (size_t other = 0; other < needs.size(); other++) {
+        while (other != stream && sim.streams[other].done < needs[other]) {
+            if (!run_next(other)) {
+                return false;
+            }
         }
     }
+    work &now = sim.streams[stream].queue.front();
+
     sim.running = &now;
     sim.running_id = static_cast<work_id>(stream) << 24 | number;
     sim.noted_order = sim.noted_value = sim.noted_race = false;
     if (sim.sticky == cudaSuccess) {
         as_device here;
 
-        now.run();
+        ended = now.run();
     }
     sim.running = nullptr;
     sim.running_id = 0;
-    sim.streams[stream].done = number;
+    if (ended) {
+        sim.streams[stream].queue.pop_front();
+        sim.streams[stream].done = number;
+    }
+    return ended;
+}
+
+bool lendable_mutex::lend()
+{
+    const struct timespec slice = {0, 20000};
+
+    if (depth != 1) {
+        return false;
+    }
+    unlock();
+    nanosleep(&slice, nullptr);
+    lock();
+    return true;
 }
 
 // With GPUSIM_SHUFFLED: some work that nobody asked for.
@@ -71,7 +93,7 @@ static void run_some()
         size_t stream = random_below(static_cast<uint32_t>(sim.streams.size()));
 
         if (!sim.streams[stream].queue.empty()) {
-            run_next(stream);
+            (void)run_next(stream);
         }
     }
 }
@@ -83,8 +105,22 @@ void run_until(const moment &until)
             if (sim.order == GPUSIM_SHUFFLED) {
                 run_some();
             }
-            if (sim.streams[s].done < until[s]) {
-                run_next(s);
+            if (sim.streams[s].done < until[s] && !run_next(s) &&
+                !sim.lock.lend()) {
+                return; // the caller of the caller waits
+            }
+        }
+    }
+}
+
+// What can be run without anybody else; the streams as far as that goes.
+static void run_alone(moment &until)
+{
+    for (size_t s = until.size(); s-- > 0;) {
+        while (sim.streams[s].done < until[s]) {
+            if (!run_next(s)) {
+                until[s] = sim.streams[s].done;
+                break;
             }
         }
     }
@@ -92,11 +128,23 @@ void run_until(const moment &until)
 
 void run_all()
 {
-    for (auto &stream : sim.streams) {
-        moment now = stream.now;
+    for (size_t s = 0; s < sim.streams.size(); s++) {
+        moment now = sim.streams[s].now;
 
-        run_until(now);
+        run_alone(now);
+        if (sim.streams[s].owner == pthread_self()) {
+            now = sim.streams[s].now;
+            run_until(now);
+        }
         join(sim.host, now);
+    }
+}
+
+void run_meetings()
+{
+    for (size_t s = 0; s < sim.streams.size(); s++) {
+        while (sim.streams[s].meetings > 0 && run_next(s)) {
+        }
     }
 }
 
@@ -130,7 +178,8 @@ static void join_default(size_t index, moment &needs)
     }
 }
 
-void enqueue(cudaStream_t stream, std::string name, std::function<void()> run)
+static void put(cudaStream_t stream, std::string name,
+                std::function<bool()> run)
 {
     size_t index = index_of(stream);
     stream_state *s = &sim.streams[index];
@@ -143,10 +192,34 @@ void enqueue(cudaStream_t stream, std::string name, std::function<void()> run)
     if (sim.order == GPUSIM_EARLY) {
         moment now = s->now;
 
-        run_until(now);
+        run_alone(now);
     } else if (sim.order == GPUSIM_SHUFFLED) {
         run_some();
     }
+}
+
+void enqueue(cudaStream_t stream, std::string name, std::function<void()> run)
+{
+    put(stream, std::move(name), [run] {
+        run();
+        return true;
+    });
+}
+
+moment enqueue_meeting(cudaStream_t stream, std::string name,
+                       const moment &after, std::function<bool()> run)
+{
+    size_t index = index_of(stream);
+
+    join(sim.streams[index].now, after);
+    sim.streams[index].meetings++;
+    put(stream, std::move(name), [=] {
+        bool ended = run();
+
+        sim.streams[index].meetings -= ended;
+        return ended;
+    });
+    return sim.streams[index].now;
 }
 
 cudaError_t wait_for(cudaStream_t stream)
@@ -182,6 +255,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
         sim.streams.emplace_back();
     }
     sim.streams[index].open = true;
+    sim.streams[index].owner = pthread_self();
     sim.streams[index].is_blocking = (flags & cudaStreamNonBlocking) == 0;
     *stream = reinterpret_cast<cudaStream_t>(index);
     return result(cudaSuccess);
@@ -222,7 +296,7 @@ static cudaError_t query(const moment &now)
     for (size_t s = 0; s < now.size(); s++) {
         if (sim.streams[s].done < now[s]) {
             if (sim.order != GPUSIM_SHUFFLED || random_below(2) == 0) {
-                run_next(s);
+                (void)run_next(s);
             }
             return result(cudaErrorNotReady);
         }
