@@ -25,8 +25,9 @@ static bool segment(const char *text, int *fd, enum dyti_page_kind *pages)
     int kind;
     char rest;
 
-    if (sscanf(text, "%d:%d%c", fd, &kind, &rest) != 2 || kind < 0 ||
-        kind >= DYTI_PAGES_COUNT || fcntl(*fd, F_GETFD) < 0) {
+    if (sscanf(text, "%d:%d%c", fd, &kind, &rest) != 2 ||
+        !dyti_pages_are_host((enum dyti_page_kind)kind) ||
+        fcntl(*fd, F_GETFD) < 0) {
         return false;
     }
     fcntl(*fd, F_SETFD, FD_CLOEXEC);

@@ -45,7 +45,7 @@ static enum dyt_status make_control(struct dyti_manager *m)
         return st;
     }
     m->control_mem = (struct dyti_segment_mem){.handle = fd, .bytes = bytes};
-    st = b->memory->resize(fd, DYTI_PAGES_4K, bytes);
+    st = b->memory->resize(fd, DYTI_PAGES_4K, bytes, NULL, 0);
     st = st != DYT_OK
              ? st
              : b->memory->map(fd, DYTI_PAGES_4K, bytes, &m->control_mem);

@@ -202,7 +202,7 @@ static enum dyt_status try_segment(const char *name, uint64_t bytes,
     if (st == DYT_OK && fcntl(handle, F_SETFD, FD_CLOEXEC) != 0) {
         st = DYTI_FAIL(DYT_ERR_IO, "segment %s: %s", name, strerror(errno));
     }
-    st = st != DYT_OK ? st : ops->resize(handle, pages, bytes);
+    st = st != DYT_OK ? st : ops->resize(handle, pages, bytes, NULL, 0);
     st = st != DYT_OK ? st : ops->map(handle, pages, bytes, out_segment);
     if (st != DYT_OK && handle >= 0) {
         ops->close(handle);

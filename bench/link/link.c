@@ -253,9 +253,10 @@ static bool make_memory(struct setup *s)
     s->pages = dyti_memory_host.probe(s->bytes[SOURCES] * 2);
     for (uint32_t m = 0; m < MEMBERS && st == DYT_OK; m++) {
         st = dyti_memory_host.create("rows", s->pages, &s->fd[m]);
-        st = st != DYT_OK ? st
-                          : dyti_memory_host.resize(s->fd[m], s->pages,
-                                                    s->bytes[m] + PAGE);
+        st = st != DYT_OK
+                 ? st
+                 : dyti_memory_host.resize(s->fd[m], s->pages,
+                                           s->bytes[m] + PAGE, NULL, 0);
     }
     s->control = memfd_create("control", 0);
     s->board = crew_memory(PAGE, MAP_SHARED);

@@ -275,7 +275,7 @@ static bool thp_works(void)
     bool works = false;
 
     if (memory->create("probe", DYTI_PAGES_THP, &handle) == DYT_OK &&
-        memory->resize(handle, DYTI_PAGES_THP, 1) == DYT_OK &&
+        memory->resize(handle, DYTI_PAGES_THP, 1, NULL, 0) == DYT_OK &&
         memory->map(handle, DYTI_PAGES_THP, 1, &mem) == DYT_OK) {
         *(volatile unsigned char *)mem.base = 1;
         works = memory->touched(&mem, 0, mem.bytes, &touched) == DYT_OK &&
@@ -354,7 +354,8 @@ static enum dyt_status run_pages(struct bench *bench, enum dyti_page_kind best)
 {
     enum dyt_status st = DYT_OK;
 
-    for (int pages = (int)best; pages < DYTI_PAGES_COUNT && st == DYT_OK;
+    for (int pages = (int)best;
+         dyti_memory_host.has((enum dyti_page_kind)pages) && st == DYT_OK;
          pages++) {
         enum dyti_page_kind kind = (enum dyti_page_kind)pages;
         struct team_shape shape = {.ranks = 4, .pages = kind};

@@ -335,7 +335,7 @@ static enum dyt_status make_segments(struct team *team)
         st = memory->create("bench-control", DYTI_PAGES_4K, &team->control);
     }
     if (st == DYT_OK) {
-        st = memory->resize(team->control, DYTI_PAGES_4K, bytes);
+        st = memory->resize(team->control, DYTI_PAGES_4K, bytes, NULL, 0);
     }
     for (uint32_t r = 0; r < team->shape.ranks && st == DYT_OK; r++) {
         st = memory->create("bench-rank", team->shape.pages, &team->segment[r]);

@@ -237,8 +237,9 @@ static enum dyt_status make_segments(struct host_crew *self)
     st = st != DYT_OK
              ? st
              : memory->create("bench-control", DYTI_PAGES_4K, &self->control);
-    st =
-        st != DYT_OK ? st : memory->resize(self->control, DYTI_PAGES_4K, bytes);
+    st = st != DYT_OK
+             ? st
+             : memory->resize(self->control, DYTI_PAGES_4K, bytes, NULL, 0);
     for (uint32_t r = 0; r < self->ranks && st == DYT_OK; r++) {
         st = memory->create("bench-rank", DYTI_PAGES_4K, &self->segment[r]);
     }

@@ -152,6 +152,18 @@ static enum dyt_status drop(struct dyti_world *world, uint64_t offset,
     return st;
 }
 
+/* Before anybody touches it: what comes by itself on the host. */
+static enum dyt_status wake(struct dyti_world *world, uint64_t offset,
+                            uint64_t bytes)
+{
+    struct dyti_segment_mem *mem = &world->segment[world->params.rank];
+
+    return bytes == 0 || mem->base == NULL
+               ? DYT_OK
+               : world->params.memory->wake(
+                     mem, offset, dyti_align_up(bytes, DYTI_ARENA_ALIGN));
+}
+
 /* A region of another layout that is awake and whole lies over it: in place
  * the memory is that one's now. */
 static bool is_shared(const struct dyti_world *world, uint32_t slot,
@@ -186,6 +198,26 @@ static enum dyt_status drop_regions(struct dyti_world *world, uint64_t regions,
         st = drop(world, map->work_offset, map->work_bytes, sum);
     }
     return st;
+}
+
+static enum dyt_status wake_regions(struct dyti_world *world, uint64_t regions)
+{
+    const struct dyti_arena_map *map = &world->map[world->params.rank];
+    enum dyt_status st = DYT_OK;
+
+    for (uint32_t i = 0; i < DYTI_ARENA_SLOT_COUNT * DYTI_KIND_COUNT; i++) {
+        uint32_t slot = i / DYTI_KIND_COUNT, kind = i % DYTI_KIND_COUNT;
+
+        for (uint32_t set = 0; set < DYTI_ARENA_SETS && st == DYT_OK &&
+                               (regions & dyti_region_bit(slot, kind)) != 0;
+             set++) {
+            st = wake(world, dyti_arena_offset(map, set, slot, kind),
+                      map->bytes[slot][kind]);
+        }
+    }
+    return st != DYT_OK || (regions & WORK_BIT) == 0
+               ? st
+               : wake(world, map->work_offset, map->work_bytes);
 }
 
 static uint64_t regions_of_tags(uint32_t tags)
@@ -259,6 +291,11 @@ enum dyt_status dyti_world_restore(struct dyti_world *world, uint32_t tags,
         return st;
     }
     regions &= atomic_load(&own(world)->asleep);
+    st = wake_regions(world, regions);
+    if (st != DYT_OK) {
+        DYTI_NOTE("waking rank %u", world->params.rank);
+        return st;
+    }
     dyti_control_lose(world->control, world->params.rank,
                       atomic_load(&world->control->last_epoch),
                       regions & STATE_REGIONS);
@@ -303,21 +340,41 @@ static uint64_t physical(const struct dyti_world *world)
                : bytes;
 }
 
-/* What of the ended layout the next one neither parks nor lies over. */
-static uint64_t abandoned(const struct dyti_world *world,
-                          enum dyti_arena_slot from)
+/* What of a layout the other one neither parks nor lies over: abandoned when
+ * its phase ends, and woken before it is filled. */
+static uint64_t moving(const struct dyti_world *world,
+                       enum dyti_arena_slot slot)
 {
     uint64_t regions = 0;
 
     for (uint32_t kind = 0; kind < DYTI_KIND_COUNT; kind++) {
         if (dyti_arena_moves(
                 (const struct dyti_layout *const *)world->params.layout,
-                (int)from, (int)kind) &&
-            !is_shared(world, (uint32_t)from, kind)) {
-            regions |= dyti_region_bit((uint32_t)from, kind);
+                (int)slot, (int)kind) &&
+            !is_shared(world, (uint32_t)slot, kind)) {
+            regions |= dyti_region_bit((uint32_t)slot, kind);
         }
     }
     return regions;
+}
+
+/* Devices: ranks meet, and their mappings of each other follow what slept and
+ * woke.  Only then is the memory of what sleeps anybody's. */
+static enum dyt_status follow(struct dyti_world *world)
+{
+    const struct dyti_world_params *params = &world->params;
+    enum dyt_status st = DYT_OK;
+
+    if (dyti_pages_are_host(world->segment[params->rank].pages)) {
+        return DYT_OK;
+    }
+    st = params->group->barrier(world->group[0]);
+    for (uint32_t r = 0; r < params->world_size && st == DYT_OK; r++) {
+        if (r != params->rank && world->segment[r].base != NULL) {
+            st = params->memory->refresh(&world->segment[r]);
+        }
+    }
+    return st;
 }
 
 enum dyt_status dyti_world_switch(struct dyti_world *world,
@@ -331,6 +388,8 @@ enum dyt_status dyti_world_switch(struct dyti_world *world,
     struct dyti_world_switch_memory memory = {0};
     uint32_t wake = to == DYTI_ARENA_ROLLOUT ? DYTI_TAG_BIT(DYTI_TAG_WEIGHTS)
                                              : DYTI_TAG_BIT(DYTI_TAG_GRAD);
+    uint64_t after =
+        WORK_BIT | (to == DYTI_ARENA_TRAIN ? regions_of_tags(wake) : 0);
     int64_t start = now(world);
     enum dyt_status st = drop_regions(
         world, WORK_BIT | dyti_region_bit(DYTI_ARENA_TRAIN, DYTI_GRAD),
@@ -340,11 +399,18 @@ enum dyt_status dyti_world_switch(struct dyti_world *world,
     (void)atomic_fetch_and(&own(world)->asleep,
                            ~(WORK_BIT | regions_of_tags(wake)));
     start = now(world);
+    st = st != DYT_OK
+             ? st
+             : wake_regions(world, moving(world, to) |
+                                       (regions_of_tags(wake) & ~after));
+    st = st != DYT_OK ? st : follow(world);
     st = st != DYT_OK ? st : dyti_switch_run(self, order, out_report);
     memory.peak_bytes = physical(world);
     if (st == DYT_OK) {
         start = now(world);
-        st = drop_regions(world, abandoned(world, from), &memory.after.bytes);
+        st = drop_regions(world, moving(world, from), &memory.after.bytes);
+        st = st != DYT_OK ? st : follow(world);
+        st = st != DYT_OK ? st : wake_regions(world, after);
         memory.after.ns = now(world) - start;
     }
     if (st != DYT_OK) {

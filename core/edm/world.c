@@ -151,14 +151,14 @@ static enum dyt_status open_segment(struct dyti_world *world, uint32_t rank)
 
 /* All ranks of the host take from the same memory, and none has touched its
  * segment yet: refuse together what could only end in a kill.  Reserved pages
- * are refused one by one, when they are reserved. */
+ * are refused one by one, when they are reserved, as is a device's memory. */
 static enum dyt_status check_memory(const struct dyti_world *world)
 {
     const struct dyti_world_params *params = &world->params;
     enum dyti_page_kind pages = params->segment_pages[params->rank];
     uint64_t sum = 0, have;
 
-    if (pages == DYTI_PAGES_HUGETLB) {
+    if (pages == DYTI_PAGES_HUGETLB || !dyti_pages_are_host(pages)) {
         return DYT_OK;
     }
     for (uint32_t r = 0; r < params->world_size; r++) {
@@ -180,6 +180,7 @@ static enum dyt_status open_memory(struct dyti_world *world)
 {
     const struct dyti_world_params *params = &world->params;
     uint64_t bytes = world->map[params->rank].total_bytes;
+    uint64_t part[DYTI_ARENA_PARTS_MAX];
     enum dyt_status st = DYT_OK;
 
     if (world->maps_own_memory && !params->own_is_sized && bytes > 0) {
@@ -187,8 +188,10 @@ static enum dyt_status open_memory(struct dyti_world *world)
         if (st != DYT_OK) {
             return st;
         }
-        st = params->memory->resize(params->segment_handle[params->rank],
-                                    params->segment_pages[params->rank], bytes);
+        st = params->memory->resize(
+            params->segment_handle[params->rank],
+            params->segment_pages[params->rank], bytes, part,
+            dyti_arena_parts(world->params.map + params->rank, part));
         if (st != DYT_OK) {
             DYTI_NOTE("sizing the segment of rank %u", params->rank);
             return st;

@@ -215,3 +215,54 @@ enum dyt_status dyti_arena_cost(
     *out_cost = cost;
     return DYT_OK;
 }
+
+/* ---- parts ----------------------------------------------------------------
+ */
+
+struct parts {
+    uint64_t *end;
+    uint32_t count;
+};
+
+/* Keeps them rising and different; a dozen or two, so slowly. */
+static void cut(struct parts *parts, uint64_t at)
+{
+    uint32_t i = parts->count;
+
+    while (i > 0 && parts->end[i - 1] > at) {
+        i--;
+    }
+    if (at == 0 || (i > 0 && parts->end[i - 1] == at)) {
+        return;
+    }
+    memmove(&parts->end[i + 1], &parts->end[i],
+            (parts->count - i) * sizeof(parts->end[0]));
+    parts->end[i] = at;
+    parts->count++;
+}
+
+static void cut_region(struct parts *parts, uint64_t offset, uint64_t bytes)
+{
+    if (bytes > 0) {
+        cut(parts, offset);
+        cut(parts, dyti_align_up(offset + bytes, DYTI_ARENA_ALIGN));
+    }
+}
+
+uint32_t dyti_arena_parts(const struct dyti_arena_map *map, uint64_t *out_end)
+{
+    struct parts parts = {.end = out_end};
+
+    for (uint32_t slot = 0; slot < DYTI_ARENA_SLOT_COUNT; slot++) {
+        for (uint32_t kind = 0; kind < DYTI_KIND_COUNT; kind++) {
+            for (uint32_t set = 0; set < DYTI_ARENA_SETS; set++) {
+                cut_region(&parts, dyti_arena_offset(map, set, slot, kind),
+                           map->bytes[slot][kind]);
+            }
+        }
+    }
+    cut_region(&parts, map->work_offset, map->work_bytes);
+    cut_region(&parts, map->staging_offset, map->staging_bytes);
+    cut(&parts, dyti_align_up(map->total_bytes, DYTI_ARENA_ALIGN));
+    return parts.count;
+}

@@ -92,6 +92,15 @@ enum dyt_status dyti_arena_cost(
     uint32_t rank, const struct dyti_arena_options *options,
     struct dyti_arena_cost *out_cost);
 
+/* Parts of a rank's segment that may sleep apart from each other: rising ends,
+ * multiples of DYTI_ARENA_ALIGN, the last one the segment's.  Every region is
+ * some of them, whole (those of in_place that share memory, several).
+ * @param out_end  room for DYTI_ARENA_PARTS_MAX
+ * @return how many; 0: the segment is empty */
+#define DYTI_ARENA_PARTS_MAX                                                   \
+    (2u * (DYTI_ARENA_SETS * DYTI_ARENA_SLOT_COUNT * DYTI_KIND_COUNT + 2u) + 1u)
+uint32_t dyti_arena_parts(const struct dyti_arena_map *map, uint64_t *out_end);
+
 /* Offset of a region in one address set. */
 static inline uint64_t dyti_arena_offset(const struct dyti_arena_map *map,
                                          uint32_t set, uint32_t slot,

@@ -1,9 +1,28 @@
-/* Shared memory segments of ranks.  Implemented by bridge/device/<name>.  A
- * segment is one memfd; it dies with the last process that has it open, so
- * nothing is left behind however a run ends.
+/* Segments of memory that ranks share, of a host or of a device.  Implemented
+ * by bridge/device/<name>.  A segment dies with the last process that has it
+ * open, so nothing is left behind however a run ends.
+ *
+ * A handle is one file descriptor, inherited by the workers of a host before
+ * the segment has a size.  Whoever owns the segment gives it one, once; then
+ * all map it, the owner as well.
+ *
+ *             host                        device
+ *   handle    a memfd                     a socket that holds one message:
+ * sizes and what the memory is imported by memory    comes as it is touched is
+ * there from resize, in whole parts drop      pages go, and come back     parts
+ * sleep: their addresses stay and as they are touched         nobody may touch
+ * them until they wake wake,     nothing to do               memory of sleeping
+ * parts, zeroed; a refresh                               peer's mapping follows
+ * the owner's use,      nothing to do; pageable     which device; pages that
+ * the device host_     memory                      reads and writes look
+ * everything is of the host   what a framework's memory is, and how another
+ * process can have it
  *
  * Rules: threads any, one segment by one thread at a time; everything may
- * block; pages are zero when first touched. */
+ * block.  A device's table works for the device that use() made the calling
+ * thread's, and in no child of a fork after that (exec a program instead).
+ * Functions of a device do not wait for its work: what runs on memory that is
+ * dropped, unmapped or closed has ended before. */
 #ifndef DYTI_OPS_MEMORY_H
 #define DYTI_OPS_MEMORY_H
 
@@ -16,46 +35,127 @@ enum dyti_page_kind {
     DYTI_PAGES_HUGETLB, /* 2 MiB, reserved by the system */
     DYTI_PAGES_THP,     /* 2 MiB where the kernel finds them */
     DYTI_PAGES_4K,
+    DYTI_PAGES_VMM, /* of a device: parts sleep and wake, given as files */
+    DYTI_PAGES_IPC, /* of a device: one allocation that never sleeps, and that
+                     * goes with the process that made it */
     DYTI_PAGES_COUNT
 };
 
+static inline bool dyti_pages_are_host(enum dyti_page_kind kind)
+{
+    return (uint32_t)kind <= DYTI_PAGES_4K;
+}
+
 struct dyti_segment_mem {
-    void *base;     /* NULL while not mapped */
+    void *base;     /* NULL while not mapped; of a device: its address */
     uint64_t bytes; /* multiple of 2 MiB */
-    int handle;     /* memfd, inheritable */
+    int handle;     /* inheritable */
     enum dyti_page_kind pages;
+    void *self; /* the backend's own; NULL on the host */
+};
+
+/* What memory is, that somebody else allocated. */
+enum dyti_memory_kind {
+    DYTI_MEMORY_HOST,    /* pageable, or unknown to the device */
+    DYTI_MEMORY_PINNED,  /* of the host, read and written by the device */
+    DYTI_MEMORY_DEVICE,  /* one allocation of a device (cudaMalloc) */
+    DYTI_MEMORY_POOL,    /* of a device's stream-ordered pool */
+    DYTI_MEMORY_MAPPED,  /* of a device, by its virtual memory calls */
+    DYTI_MEMORY_MANAGED, /* moves between host and device by itself */
+    DYTI_MEMORY_KIND_COUNT
+};
+
+/* How another process of the host can have it. */
+enum dyti_memory_way {
+    DYTI_MEMORY_WAY_NONE, /* not at all: `why` */
+    DYTI_MEMORY_WAY_FD,   /* a file descriptor, of its piece alone */
+    DYTI_MEMORY_WAY_IPC   /* a handle of the whole allocation */
+};
+
+struct dyti_memory_look {
+    enum dyti_memory_kind kind;
+    enum dyti_memory_way way;
+    char device[48]; /* UUID of the owner; "" for the host's */
+    /* The allocation that it lies in; of mapped memory the piece that is
+     * exported as one.  NULL, 0: not known. */
+    void *base;
+    uint64_t bytes;
+    char why[128]; /* way NONE: what stands against it; else "" */
 };
 
 struct dyti_memory_ops {
     uint32_t struct_size;
     const char *name;
 
-    /* The best page kind for a segment of `bytes`, found by trying. */
+    /* The best page kind for a segment of `bytes`, found by trying;
+     * DYTI_PAGES_COUNT: none (a device that is not there). */
     enum dyti_page_kind (*probe)(uint64_t bytes);
-    /* Make an empty segment: a name for people, no size yet. */
+    /* Does the table know these pages, and has the machine, or the device in
+     * use, what they need?  Of reserved pages: not how many are left. */
+    bool (*has)(enum dyti_page_kind pages);
+    /* Make an empty segment: a name for people, no size yet.  Needs no device.
+     */
     enum dyt_status (*create)(const char *name, enum dyti_page_kind pages,
                               int *out_handle);
-    /* Give it its size (once).  Refused cleanly when memory is short. */
+    /**
+     * Give it its size (once), and make it the calling process's own.
+     * @param part  [count] rising ends of the parts that sleep apart from each
+     *              other, multiples of 2 MiB, the last one the size; NULL: one
+     *              part.  The host does not look at it
+     * @return DYT_ERR_NOMEM  refused cleanly: what is wanted, and what is there
+     * @return DYT_ERR_STATE  it has a size
+     */
     enum dyt_status (*resize)(int handle, enum dyti_page_kind pages,
-                              uint64_t bytes);
-    /* Map one's own or a peer's. */
+                              uint64_t bytes, const uint64_t *part,
+                              uint32_t count);
+    /* Map one's own or a peer's; parts that sleep are left out. */
     enum dyt_status (*map)(int handle, enum dyti_page_kind pages,
                            uint64_t bytes, struct dyti_segment_mem *out_mem);
     void (*unmap)(struct dyti_segment_mem *mem); /* keeps the handle open */
+    /* Its owner's IPC memory goes with it, peers have unmapped it before. */
     void (*close)(int handle);
     /* Bytes of [offset, offset + bytes) that have memory behind them. */
     enum dyt_status (*touched)(const struct dyti_segment_mem *mem,
                                uint64_t offset, uint64_t bytes,
                                uint64_t *out_bytes);
-    /* Give the pages of a range back to the system; they read as zero. */
+    /* Give the memory of a range back.  Host: it reads as zero.  Device: whole
+     * parts, the owner's alone; their memory is the device's again when peers
+     * have refreshed; nothing happens to those that sleep, nor to pages that
+     * cannot (IPC).  DYT_ERR_INVALID: half a part.  DYT_ERR_STATE: a peer's */
     enum dyt_status (*drop)(struct dyti_segment_mem *mem, uint64_t offset,
                             uint64_t bytes);
+    /* Memory behind a range again.  Host: nothing, it comes as it is touched.
+     * Device: parts that sleep, zeroed; others are left alone.  As drop, and
+     * DYT_ERR_NOMEM: the device is full; what woke before stays awake. */
+    enum dyt_status (*wake)(struct dyti_segment_mem *mem, uint64_t offset,
+                            uint64_t bytes);
+    /* A peer's mapping becomes what its owner last made of it: unmaps what
+     * sleeps, maps what woke, at the same addresses.  Host: nothing.  Costs a
+     * system call where nothing has changed. */
+    enum dyt_status (*refresh)(struct dyti_segment_mem *mem);
     /* Bytes of this page kind that the system can still give, as far as it
      * tells (UINT64_MAX: it does not).  Several segments that are sized one by
      * one share it, so whoever knows all of them asks first. */
     uint64_t (*available)(enum dyti_page_kind pages);
+
+    /* Memory of the host for staging and backups, page aligned, of any value:
+     * the device's copies and kernels reach it. */
+    enum dyt_status (*host_alloc)(uint64_t bytes, void **out_ptr);
+    void (*host_free)(void *ptr); /* NULL is fine */
+    /* Make a device the calling thread's: its UUID, or NULL where there is only
+     * one.  Cheap the second time.  Host: nothing, whatever the name.
+     * DYT_ERR_INVALID: an index, or nobody's UUID; the text lists what there
+     * is. */
+    enum dyt_status (*use)(const char *device);
+    /* What the memory at [ptr, ptr + bytes) is.  Nothing is promised that was
+     * not tried.  DYT_ERR_INVALID: it does not lie in one allocation. */
+    enum dyt_status (*look)(const void *ptr, uint64_t bytes,
+                            struct dyti_memory_look *out_look);
 };
 
 const char *dyti_page_kind_name(enum dyti_page_kind kind);
+/* "device", "pool", …; "fd", "ipc", "none"; static. */
+const char *dyti_memory_kind_name(enum dyti_memory_kind kind);
+const char *dyti_memory_way_name(enum dyti_memory_way way);
 
 #endif /* DYTI_OPS_MEMORY_H */

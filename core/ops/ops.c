@@ -11,9 +11,33 @@ const char *dyti_page_kind_name(enum dyti_page_kind kind)
     static const char *const name[DYTI_PAGES_COUNT] = {
         [DYTI_PAGES_HUGETLB] = "hugetlb 2 MiB",
         [DYTI_PAGES_THP] = "transparent 2 MiB",
-        [DYTI_PAGES_4K] = "4 KiB"};
+        [DYTI_PAGES_4K] = "4 KiB",
+        [DYTI_PAGES_VMM] = "device, virtual memory",
+        [DYTI_PAGES_IPC] = "device, IPC handles"};
 
-    return kind < DYTI_PAGES_COUNT ? name[kind] : "?";
+    return (uint32_t)kind < DYTI_PAGES_COUNT ? name[kind] : "?";
+}
+
+const char *dyti_memory_kind_name(enum dyti_memory_kind kind)
+{
+    static const char *const name[DYTI_MEMORY_KIND_COUNT] = {
+        [DYTI_MEMORY_HOST] = "host",     [DYTI_MEMORY_PINNED] = "pinned",
+        [DYTI_MEMORY_DEVICE] = "device", [DYTI_MEMORY_POOL] = "pool",
+        [DYTI_MEMORY_MAPPED] = "mapped", [DYTI_MEMORY_MANAGED] = "managed"};
+
+    return (uint32_t)kind < DYTI_MEMORY_KIND_COUNT ? name[kind] : "?";
+}
+
+const char *dyti_memory_way_name(enum dyti_memory_way way)
+{
+    switch (way) {
+    case DYTI_MEMORY_WAY_FD:
+        return "fd";
+    case DYTI_MEMORY_WAY_IPC:
+        return "ipc";
+    default:
+        return "none";
+    }
 }
 
 const char *dyti_device_state_name(enum dyti_device_state state)

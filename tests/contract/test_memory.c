@@ -32,7 +32,7 @@ static int segment(const struct dyti_memory_ops *ops, enum dyti_page_kind pages,
     int handle = -1;
 
     assert_ok(ops->create("test", pages, &handle));
-    assert_ok(ops->resize(handle, pages, bytes));
+    assert_ok(ops->resize(handle, pages, bytes, NULL, 0));
     assert_ok(ops->map(handle, pages, bytes, mem));
     return handle;
 }
@@ -103,11 +103,12 @@ static void check_refused(const struct dyti_memory_ops *ops,
     assert_ok(ops->create("test", pages, &handle));
     assert_status(DYT_ERR_INVALID, ops->map(handle, pages, MIB, &mem));
     assert_null(mem.base);
-    assert_status(DYT_ERR_NOMEM, ops->resize(handle, pages, MIB << 30));
+    assert_status(DYT_ERR_NOMEM,
+                  ops->resize(handle, pages, MIB << 30, NULL, 0));
     assert_non_null(strstr(dyti_error_text(), "MiB"));
-    assert_status(DYT_ERR_INVALID, ops->resize(handle, pages, 0));
-    assert_ok(ops->resize(handle, pages, MIB)); /* still usable */
-    assert_status(DYT_ERR_STATE, ops->resize(handle, pages, 4 * MIB));
+    assert_status(DYT_ERR_INVALID, ops->resize(handle, pages, 0, NULL, 0));
+    assert_ok(ops->resize(handle, pages, MIB, NULL, 0)); /* still usable */
+    assert_status(DYT_ERR_STATE, ops->resize(handle, pages, 4 * MIB, NULL, 0));
     assert_status(DYT_ERR_INVALID, ops->map(handle, pages, 3 * MIB, &mem));
     assert_null(mem.base);
     ops->close(handle);

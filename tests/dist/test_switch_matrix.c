@@ -212,13 +212,14 @@ static void open_memory(struct play *play)
         dyti_world_control_bytes((const struct dyti_layout *const *)c->layout,
                                  c->world, &dyti_group_shm, &bytes));
     assert_ok(play->ops->create("control", DYTI_PAGES_4K, &play->control));
-    assert_ok(play->ops->resize(play->control, DYTI_PAGES_4K, bytes));
+    assert_ok(play->ops->resize(play->control, DYTI_PAGES_4K, bytes, NULL, 0));
     assert_ok(play->ops->map(play->control, DYTI_PAGES_4K, bytes,
                              &play->control_mem));
     for (uint32_t r = 0; r < c->world; r++) {
         bytes = c->map[r].total_bytes;
         assert_ok(play->ops->create("rank", DYTI_PAGES_4K, &play->segment[r]));
-        assert_ok(play->ops->resize(play->segment[r], DYTI_PAGES_4K, bytes));
+        assert_ok(
+            play->ops->resize(play->segment[r], DYTI_PAGES_4K, bytes, NULL, 0));
         assert_ok(play->ops->map(play->segment[r], DYTI_PAGES_4K, bytes,
                                  &play->segment_mem[r]));
     }

@@ -137,7 +137,8 @@ static inline void lw_memory(struct lw_run *run)
         }
         assert_ok(ops->create("loop", DYTI_PAGES_4K, &run->handle[r]));
         assert_ok(ops->resize(run->handle[r], DYTI_PAGES_4K,
-                              r < LW_RANKS ? run->map[r].total_bytes : bytes));
+                              r < LW_RANKS ? run->map[r].total_bytes : bytes,
+                              NULL, 0));
         assert_ok(ops->map(run->handle[r], DYTI_PAGES_4K,
                            r < LW_RANKS ? run->map[r].total_bytes : bytes,
                            mem));

@@ -229,7 +229,7 @@ static inline void sw_memory_open(struct sw_memory *memory, struct sw_case *c,
         dyti_world_control_bytes((const struct dyti_layout *const *)c->layout,
                                  c->world_size, sw_group, &bytes));
     assert_ok(ops->create("control", DYTI_PAGES_4K, &memory->control));
-    assert_ok(ops->resize(memory->control, DYTI_PAGES_4K, bytes));
+    assert_ok(ops->resize(memory->control, DYTI_PAGES_4K, bytes, NULL, 0));
     assert_ok(
         ops->map(memory->control, DYTI_PAGES_4K, bytes, &memory->control_mem));
     for (uint32_t r = 0; r < c->world_size; r++) {
@@ -238,7 +238,8 @@ static inline void sw_memory_open(struct sw_memory *memory, struct sw_case *c,
         if (kind == DYT_RANKS_THREADS) {
             uint64_t total = c->map[r].total_bytes;
 
-            assert_ok(ops->resize(memory->segment[r], DYTI_PAGES_4K, total));
+            assert_ok(
+                ops->resize(memory->segment[r], DYTI_PAGES_4K, total, NULL, 0));
             assert_ok(ops->map(memory->segment[r], DYTI_PAGES_4K, total,
                                &memory->segment_mem[r]));
         }

@@ -24,11 +24,6 @@
 #define MFD_HUGE_2MB (21u << 26)
 #endif
 
-static bool valid_pages(enum dyti_page_kind pages)
-{
-    return pages >= DYTI_PAGES_HUGETLB && pages < DYTI_PAGES_COUNT;
-}
-
 /* ---- what the system has to give --------------------------------------- */
 
 /* "key: 123 kB" of /proc/meminfo or a bare number of a cgroup file; false: not
@@ -84,6 +79,9 @@ static uint64_t host_available(enum dyti_page_kind pages)
 {
     uint64_t free_pages = 0;
 
+    if (!dyti_pages_are_host(pages)) {
+        return 0;
+    }
     if (pages != DYTI_PAGES_HUGETLB) {
         return available_bytes();
     }
@@ -100,7 +98,7 @@ static enum dyt_status host_create(const char *name, enum dyti_page_kind pages,
         pages == DYTI_PAGES_HUGETLB ? MFD_HUGETLB | MFD_HUGE_2MB : 0;
     int handle;
 
-    if (!valid_pages(pages)) {
+    if (!dyti_pages_are_host(pages)) {
         return DYTI_FAIL(DYT_ERR_INVALID, "segment %s: page kind %d", name,
                          (int)pages);
     }
@@ -136,13 +134,17 @@ static enum dyt_status reserve_huge(int handle, uint64_t offset, uint64_t bytes)
 }
 
 static enum dyt_status host_resize(int handle, enum dyti_page_kind pages,
-                                   uint64_t bytes)
+                                   uint64_t bytes, const uint64_t *part,
+                                   uint32_t count)
 {
     uint64_t have;
     struct stat info;
     enum dyt_status st;
 
-    if (!valid_pages(pages) || bytes == 0 || bytes > INT64_MAX - HUGE_BYTES) {
+    (void)part; /* pages come and go one by one */
+    (void)count;
+    if (!dyti_pages_are_host(pages) || bytes == 0 ||
+        bytes > INT64_MAX - HUGE_BYTES) {
         return DYTI_FAIL(DYT_ERR_INVALID, "segment of %llu bytes, page kind %d",
                          (unsigned long long)bytes, (int)pages);
     }
@@ -206,7 +208,8 @@ static enum dyt_status host_map(int handle, enum dyti_page_kind pages,
     struct stat info;
     void *room, *base;
 
-    if (!valid_pages(pages) || bytes == 0 || bytes > INT64_MAX - HUGE_BYTES) {
+    if (!dyti_pages_are_host(pages) || bytes == 0 ||
+        bytes > INT64_MAX - HUGE_BYTES) {
         return DYTI_FAIL(DYT_ERR_INVALID, "mapping %llu bytes, page kind %d",
                          (unsigned long long)bytes, (int)pages);
     }
@@ -332,6 +335,61 @@ static enum dyt_status host_drop(struct dyti_segment_mem *mem, uint64_t offset,
     return DYT_OK;
 }
 
+/* What slept is there as it is touched. */
+static enum dyt_status host_wake(struct dyti_segment_mem *mem, uint64_t offset,
+                                 uint64_t bytes)
+{
+    return in_segment(mem, offset, bytes);
+}
+
+static enum dyt_status host_refresh(struct dyti_segment_mem *mem)
+{
+    (void)mem;
+    return DYT_OK;
+}
+
+/* ---- what devices have more of -------------------------------------------
+ */
+
+static enum dyt_status host_alloc(uint64_t bytes, void **out_ptr)
+{
+    void *at = bytes == 0 || bytes > INT64_MAX - HUGE_BYTES
+                   ? NULL
+                   : aligned_alloc(4096, dyti_align_up(bytes, 4096));
+
+    if (at == NULL) {
+        return DYTI_FAIL(bytes == 0 ? DYT_ERR_INVALID : DYT_ERR_NOMEM,
+                         "%llu bytes of host memory",
+                         (unsigned long long)bytes);
+    }
+    *out_ptr = at;
+    return DYT_OK;
+}
+
+static void host_free(void *ptr)
+{
+    free(ptr);
+}
+
+static enum dyt_status host_use(const char *device)
+{
+    (void)device;
+    return DYT_OK;
+}
+
+static enum dyt_status host_look(const void *ptr, uint64_t bytes,
+                                 struct dyti_memory_look *out_look)
+{
+    if (ptr == NULL || bytes == 0) {
+        return DYTI_FAIL(DYT_ERR_INVALID, "looking at %llu bytes at %p",
+                         (unsigned long long)bytes, ptr);
+    }
+    *out_look = (struct dyti_memory_look){
+        .kind = DYTI_MEMORY_HOST,
+        .why = "memory of the host is shared by its own means"};
+    return DYT_OK;
+}
+
 /* ---- which pages --------------------------------------------------------- */
 
 /* Touch one byte: a huge page makes its neighbours resident too. */
@@ -379,10 +437,24 @@ static enum dyti_page_kind host_probe(uint64_t bytes)
     return thp_works() ? DYTI_PAGES_THP : DYTI_PAGES_4K;
 }
 
+/* How many reserved ones are left is another question. */
+static bool host_has(enum dyti_page_kind pages)
+{
+    int handle = -1;
+
+    if (!dyti_pages_are_host(pages) ||
+        host_create("dynatrain-probe", pages, &handle) != DYT_OK) {
+        return false;
+    }
+    host_close(handle);
+    return true;
+}
+
 const struct dyti_memory_ops dyti_memory_host = {
     .struct_size = sizeof(struct dyti_memory_ops),
     .name = "host",
     .probe = host_probe,
+    .has = host_has,
     .create = host_create,
     .resize = host_resize,
     .map = host_map,
@@ -390,5 +462,11 @@ const struct dyti_memory_ops dyti_memory_host = {
     .close = host_close,
     .touched = host_touched,
     .drop = host_drop,
+    .wake = host_wake,
+    .refresh = host_refresh,
     .available = host_available,
+    .host_alloc = host_alloc,
+    .host_free = host_free,
+    .use = host_use,
+    .look = host_look,
 };
