@@ -413,7 +413,10 @@ enum dyt_status dyti_world_switch(struct dyti_world *world,
         st = st != DYT_OK ? st : wake_regions(world, after);
         memory.after.ns = now(world) - start;
     }
-    if (st != DYT_OK) {
+    if (st != DYT_OK) { /* the old phase goes on */
+        (void)wake_regions(world, WORK_BIT | (from == DYTI_ARENA_TRAIN
+                                                  ? regions_of(DYTI_TAG_GRAD)
+                                                  : 0));
         DYTI_NOTE("switching with memory given back on rank %u",
                   world->params.rank);
         return st;

@@ -403,7 +403,7 @@ static bool thp_works(void)
     if (host_create("dynatrain-probe", DYTI_PAGES_THP, &handle) != DYT_OK) {
         return false;
     }
-    if (host_resize(handle, DYTI_PAGES_THP, HUGE_BYTES) == DYT_OK &&
+    if (host_resize(handle, DYTI_PAGES_THP, HUGE_BYTES, NULL, 0) == DYT_OK &&
         host_map(handle, DYTI_PAGES_THP, HUGE_BYTES, &mem) == DYT_OK) {
         *(volatile unsigned char *)mem.base = 1;
         works = host_touched(&mem, 0, HUGE_BYTES, &touched) == DYT_OK &&
@@ -422,7 +422,7 @@ static bool hugetlb_works(uint64_t bytes)
     if (host_create("dynatrain-probe", DYTI_PAGES_HUGETLB, &handle) != DYT_OK) {
         return false;
     }
-    works = host_resize(handle, DYTI_PAGES_HUGETLB, bytes) == DYT_OK;
+    works = host_resize(handle, DYTI_PAGES_HUGETLB, bytes, NULL, 0) == DYT_OK;
     host_close(handle);
     return works;
 }
