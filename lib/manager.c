@@ -102,6 +102,7 @@ void dyti_managed_fini(struct dyti_managed *d)
     if (d->pidfd >= 0) {
         close(d->pidfd);
     }
+    free(d->no_crossing);
     dyti_msg_rows_fini(&d->rows);
     dyti_msg_part_fini(&d->part[0]);
     dyti_msg_part_fini(&d->part[1]);

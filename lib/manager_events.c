@@ -47,21 +47,21 @@ static enum dyt_status check_hosts(const struct dyti_session_manager *m,
 {
     for (uint32_t i = 0; i < m->member_count; i++) {
         const struct dyti_fleet_place *p = &m->fleet.member[i].place;
+        const struct dyti_managed *d = &m->member[i];
+        bool newcomer = j->no_crossing[0] != '\0';
 
-        if (!m->member[i].used || p->host == j->host ||
-            (j->crosses && m->member[i].crosses)) {
+        if (!d->used || p->host == j->host ||
+            (!newcomer && d->no_crossing[0] == '\0')) {
             continue;
         }
-        return DYTI_FAIL(
-            DYT_ERR_UNSUPPORTED,
-            "%s (pid %u) and %s (pid %u) are on different hosts, or in "
-            "containers of which neither sees the other, and %s has no "
-            "libdynatrain-gloo.so, which carries weights between hosts: "
-            "install "
-            "it beside libdynatrain.so (a build with libgloo-dev, "
-            "-DDYT_GLOO=on), or run trainer and servers on one host",
-            j->host_name, j->pid, p->host_name, p->pid,
-            j->crosses ? p->host_name : j->host_name);
+        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                         "%s (pid %u) and %s (pid %u) are on different hosts, "
+                         "or in containers of which neither sees the other, "
+                         "and %s cannot send weights between hosts: %s; or run "
+                         "trainer and servers on one host",
+                         j->host_name, j->pid, p->host_name, p->pid,
+                         newcomer ? j->host_name : p->host_name,
+                         newcomer ? j->no_crossing : d->no_crossing);
     }
     return DYT_OK;
 }
@@ -83,7 +83,7 @@ static enum dyt_status check_job(struct dyti_session_manager *m,
 
 static enum dyt_status keep_member(struct dyti_session_manager *m,
                                    uint32_t member, uint32_t peer,
-                                   const struct dyti_msg_join *j)
+                                   struct dyti_msg_join *j)
 {
     size_t old = m->member_count;
     struct dyti_managed *d;
@@ -101,10 +101,11 @@ static enum dyt_status keep_member(struct dyti_session_manager *m,
     *d = (struct dyti_managed){.used = true,
                                .on_host = j->host == m->host,
                                .mapped = j->mapped != 0,
-                               .crosses = j->crosses,
+                               .no_crossing = j->no_crossing,
                                .peer = peer,
                                .verify = j->verify,
                                .pidfd = -1};
+    j->no_crossing = NULL; /* moved */
     if (d->on_host) {
         d->pidfd = (int)syscall(SYS_pidfd_open, j->pid, 0);
     }

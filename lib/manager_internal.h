@@ -18,7 +18,8 @@
 
 /* By the fleet's member number. */
 struct dyti_managed {
-    bool used, on_host, mapped, crosses;
+    bool used, on_host, mapped;
+    char *no_crossing; /* owned; "": weights can go to another host */
     uint32_t peer;
     int pidfd; /* -1: none */
     uint32_t verify;

@@ -71,6 +71,26 @@ static void stop_manager(struct dyt_session *s)
 
 /* ---- join ---------------------------------------------------------------- */
 
+/* A module is only looked for where the job may be of one host, and opened
+ * where the parameters say that it may not: one of another version is found
+ * before anything moves, and who needs none has none in its process. */
+static void try_crossing(struct dyt_session *s)
+{
+    const struct dyti_module *module;
+    bool may_cross =
+        s->params.host != NULL || strncmp(s->params.address, "tcp:", 4) == 0;
+
+    if (!dyti_module_exists("gloo")) {
+        snprintf(s->no_crossing, sizeof(s->no_crossing),
+                 "it has no libdynatrain-gloo.so, which carries them: install "
+                 "it beside libdynatrain.so (a build with libgloo-dev, "
+                 "-DDYT_GLOO=on)");
+    } else if (may_cross && dyti_module_open("gloo", &module) != DYT_OK) {
+        snprintf(s->no_crossing, sizeof(s->no_crossing), "%s",
+                 dyti_error_message());
+    }
+}
+
 static enum dyt_status say_join(struct dyt_session *s)
 {
     const struct dyt_session_params *p = &s->params;
@@ -101,13 +121,14 @@ static enum dyt_status say_join(struct dyt_session *s)
                               .quorum = p->quorum,
                               .max_version_skew = p->max_version_skew,
                               .host = s->host,
-                              .crosses = dyti_module_exists("gloo"),
+                              .no_crossing = s->no_crossing,
                               .pid = s->pid,
                               .pid_start = s->pid_start,
                               .timeout_ns = s->timeout_ns};
     struct dyti_envelope e = dyti_hub_client_stamp(s->client, DYTI_MSG_JOIN, 0);
     struct dyti_buffer buffer;
 
+    try_crossing(s);
     if (p->host != NULL) {
         snprintf(host, sizeof(host), "%.63s", p->host);
     } else {

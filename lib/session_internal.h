@@ -91,6 +91,7 @@ struct dyt_session {
     struct dyt_session_params params; /* strings are owned */
     char *text[7];                    /* those */
     char host_address[64];
+    char no_crossing[512]; /* why weights cannot go to other hosts; "": can */
     int32_t *expert;
     struct dyt_attribute *attribute;
     char **attribute_name;

@@ -33,7 +33,7 @@ static void write_join(struct dyti_writer *w, const struct dyti_msg_join *m)
     dyti_write_u64(w, m->pid);
     dyti_write_u64(w, m->pid_start);
     dyti_write_i64(w, m->timeout_ns);
-    dyti_write_bool(w, m->crosses);
+    dyti_write_text(w, m->no_crossing);
 }
 
 static void read_join(struct dyti_reader *r, struct dyti_msg_join *m)
@@ -63,7 +63,7 @@ static void read_join(struct dyti_reader *r, struct dyti_msg_join *m)
     m->pid = read_u32(r, "pid");
     m->pid_start = dyti_read_u64(r, "start time", UINT64_MAX);
     m->timeout_ns = dyti_read_i64(r, "timeout");
-    m->crosses = dyti_read_bool(r, "crosses");
+    m->no_crossing = dyti_read_text(r, "crossing");
 }
 
 void dyti_msg_join_fini(struct dyti_msg_join *m)
@@ -71,6 +71,7 @@ void dyti_msg_join_fini(struct dyti_msg_join *m)
     free(m->job);
     free(m->pool);
     free(m->host_name);
+    free(m->no_crossing);
     memset(m, 0, sizeof(*m));
 }
 

@@ -31,13 +31,14 @@
 /* Where a member belongs, and where it runs. */
 struct dyti_msg_join {
     char *job, *pool, *host_name;
+    char *no_crossing; /* why it cannot take and send weights between hosts; "":
+                          it can */
     uint32_t role, replica, rank, size;
     uint32_t tp_rank, tp_size, pp_rank, pp_size, dp_rank, dp_size;
     uint32_t ep_rank, ep_size;
     uint32_t commit, mapped, verify;
     uint32_t policy, quorum, max_version_skew;
     uint64_t host; /* equal where memory can be mapped */
-    bool crosses;  /* it can take and send weights between hosts */
     uint32_t pid;
     uint64_t pid_start;
     int64_t timeout_ns;

@@ -66,7 +66,7 @@ static enum dyt_status offer_and_wait(struct member *m, uint64_t version)
     enum dyt_status st;
 
     write_version(m, version);
-    st = offer(m, version, false, &ticket);
+    st = offer_version(m, version, false, &ticket);
     /* longer than a silent member is waited for */
     st = st != DYT_OK ? st : dyt_ticket_wait(ticket, 20 * SECOND);
     dyt_ticket_destroy(ticket);
@@ -98,7 +98,7 @@ static void obey(struct member *m, const struct order *o, struct answer *a)
         a->status = offer_and_wait(m, o->version);
         break;
     case RECEIVE:
-        a->status = receive(m, o->version);
+        a->status = receive_version(m, o->version);
         break;
     case DIE_AT:
         die_at(m->session, o->point);
@@ -196,8 +196,7 @@ static int reap_all(void **state)
     (void)state;
     for (uint32_t i = 0; i < MOST; i++) {
         reap(&job.actor[i]);
-        free(job.actor[i].m.own[0]);
-        free(job.actor[i].m.own[1]);
+        leave(&job.actor[i].m); /* its session was its process's */
     }
     reap(&job.manager);
     memset(&job, 0, sizeof(job));
@@ -261,7 +260,7 @@ static void order_version(uint64_t version)
     }
 }
 
-static void holds(uint32_t i, uint64_t version)
+static void must_hold(uint32_t i, uint64_t version)
 {
     struct answer a = {0};
 
@@ -288,7 +287,7 @@ static void all_get(uint64_t version)
         hear_ok(i, "an update");
     }
     for (uint32_t i = job.trainers; i < job.count; i++) {
-        holds(i, version);
+        must_hold(i, version);
     }
 }
 
@@ -376,7 +375,7 @@ static void check_mode(uint32_t i, uint32_t commit)
     if (commit == DYT_COMMIT_IN_PLACE) {
         is_invalid(i);
     } else {
-        holds(i, 1);
+        must_hold(i, 1);
     }
 }
 
@@ -418,7 +417,7 @@ static void receiver_dies(const char *manager_host, size_t m,
     failed_by_peer(2);
     check_mode(2, mode[m].commit);
     hear_ok(4, "the other replica");
-    holds(4, 2);
+    must_hold(4, 2);
     hear_ok(0, "the trainer");
     hear_ok(1, "the trainer");
     start(&job.actor[3], false);

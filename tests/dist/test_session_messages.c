@@ -1,7 +1,6 @@
 /* What an update costs in control messages: a few for each member, whatever the
  * number of members and rows, and none of them long.  And one that is longer
  * than a frame may be ends the call that it was for. */
-#include "dyt_zmq_tsan.h"
 #include "session_world.h"
 
 #include "control/hub.h"
@@ -77,10 +76,10 @@ static enum dyt_status update(struct member *m, bool trainer, uint64_t version)
     enum dyt_status st;
 
     if (!trainer) {
-        return receive(m, version);
+        return receive_version(m, version);
     }
     write_version(m, version);
-    st = offer(m, version, false, &ticket);
+    st = offer_version(m, version, false, &ticket);
     st = st != DYT_OK ? st : dyt_ticket_wait(ticket, -1);
     dyt_ticket_destroy(ticket);
     return st;
@@ -160,13 +159,13 @@ static void refuse_links(uint32_t type, uint32_t commit)
 
     pair(&t, &r, dyt_test_dir(), commit, DYT_MEMORY_OWN);
     write_version(&t, 1);
-    assert_ok(offer(&t, 1, false, &ticket));
+    assert_ok(offer_version(&t, 1, false, &ticket));
     atomic_store(&too_long, type);
-    assert_status(DYT_ERR_UNSUPPORTED, receive(&r, 1));
+    assert_status(DYT_ERR_UNSUPPORTED, receive_version(&r, 1));
     assert_error_has(limit);
     assert_error_has("the job's manager");
     atomic_store(&too_long, 0);
-    assert_ok(receive(&r, 1));
+    assert_ok(receive_version(&r, 1));
     assert_ok(dyt_ticket_wait(ticket, -1));
     dyt_ticket_destroy(ticket);
     assert_int_equal(1, version_of(&r));

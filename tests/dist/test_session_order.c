@@ -1,7 +1,6 @@
 /* The order of things: hooks around an update, memory that goes and comes back,
  * offers and versions.  Whatever comes in another order is refused by name, and
  * nothing is lost by that. */
-#include "dyt_zmq_tsan.h"
 #include "session_world.h"
 
 /* ---- hooks --------------------------------------------------------------- */
@@ -115,7 +114,7 @@ static void an_update_is_between_pause_and_resume(void **state)
         assert_false(v.elsewhere);
         /* nothing to do: nobody is paused */
         begin_again(&v);
-        assert_ok(receive(&r, 1));
+        assert_ok(receive_version(&r, 1));
         assert_string_equal("", v.calls);
         leave(&r);
         leave(&t);
@@ -136,15 +135,15 @@ static void a_server_that_does_not_pause_keeps_the_old(void **state)
     begin_again(&v);
     v.pause = DYT_ERR_IO;
     write_version(&t, 2);
-    assert_ok(offer(&t, 2, false, &ticket));
-    assert_status(DYT_ERR_STATE, receive(&r, 2));
+    assert_ok(offer_version(&t, 2, false, &ticket));
+    assert_status(DYT_ERR_STATE, receive_version(&r, 2));
     assert_error_has("pause hook failed");
     assert_string_equal("P", v.calls); /* what did not pause is not resumed */
     assert_int_equal(1, version_of(&r));
     assert_ok(dyt_session_valid(r.session, &version));
     assert_int_equal(1, version);
     v.pause = DYT_OK; /* and it may try again */
-    assert_ok(receive(&r, 2));
+    assert_ok(receive_version(&r, 2));
     assert_int_equal(2, version_of(&r));
     assert_ok(dyt_ticket_wait(ticket, -1));
     dyt_ticket_destroy(ticket);
@@ -164,8 +163,8 @@ static void a_server_that_does_not_resume_holds_the_new(void **state)
     hook(&v, &r);
     v.resume = DYT_ERR_DEVICE;
     write_version(&t, 1);
-    assert_ok(offer(&t, 1, false, &ticket));
-    assert_status(DYT_ERR_DEVICE, receive(&r, 1));
+    assert_ok(offer_version(&t, 1, false, &ticket));
+    assert_status(DYT_ERR_DEVICE, receive_version(&r, 1));
     assert_error_has("resume hook failed");
     assert_string_equal("PR", v.calls);
     assert_ok(dyt_session_valid(r.session, &version));
@@ -204,7 +203,7 @@ static void member_body(struct dyt_rank *me)
     pthread_barrier_wait(&all->published);
     if (trainer && st == DYT_OK) {
         write_version(&m, 1);
-        st = offer(&m, 1, false, &ticket);
+        st = offer_version(&m, 1, false, &ticket);
     } else if (st == DYT_OK) {
         struct dyt_session_hooks hooks = {.struct_size = sizeof(hooks),
                                           .arg = &v,
@@ -216,7 +215,7 @@ static void member_body(struct dyt_rank *me)
         (void)dyt_session_set_hooks(m.session, &hooks);
         clock_gettime(CLOCK_MONOTONIC, &now);
         start = now.tv_sec;
-        st = receive(&m, 1);
+        st = receive_version(&m, 1);
         clock_gettime(CLOCK_MONOTONIC, &now);
         took = now.tv_sec - start;
         if (st != DYT_ERR_STATE || took > 30 ||
@@ -279,7 +278,7 @@ static void memory_comes_back_in_one_order(void **state)
         assert_ok(dyt_session_release(s, DYT_TAG_WEIGHTS));
         assert_string_equal("ll", v.calls);
         /* 1: not before the weights are there */
-        assert_status(DYT_ERR_STATE, receive(&r, 0));
+        assert_status(DYT_ERR_STATE, receive_version(&r, 0));
         assert_error_has("the weights are released: restore them first");
         assert_status(DYT_ERR_STATE, dyt_session_valid(s, &version));
         assert_error_has("released");
@@ -298,8 +297,8 @@ static void memory_comes_back_in_one_order(void **state)
         assert_string_equal("lls", v.calls);
         /* 3: the server is not resumed before its kv_cache is back */
         write_version(&t, 2);
-        assert_ok(offer(&t, 2, false, &ticket));
-        assert_ok(receive(&r, 2));
+        assert_ok(offer_version(&t, 2, false, &ticket));
+        assert_ok(receive_version(&r, 2));
         assert_ok(dyt_ticket_wait(ticket, -1));
         dyt_ticket_destroy(ticket);
         assert_int_equal(2, version_of(&r));
@@ -374,7 +373,7 @@ static void failing_memory_hooks_change_nothing(void **state)
     v.restore = DYT_ERR_NOMEM;
     assert_status(DYT_ERR_NOMEM, dyt_session_restore(s, DYT_TAG_WEIGHTS));
     assert_error_has("restore hook failed for weights");
-    assert_status(DYT_ERR_STATE, receive(&r, 0));
+    assert_status(DYT_ERR_STATE, receive_version(&r, 0));
     v.restore = DYT_OK;
     assert_ok(dyt_session_restore(s, DYT_TAG_WEIGHTS));
     send_version(&t, &r, 3);
@@ -390,16 +389,16 @@ static void a_trainer_keeps_what_it_offers(void **state)
     (void)state;
     pair(&t, &r, dyt_test_dir(), DYT_COMMIT_STAGED, DYT_MEMORY_OWN);
     write_version(&t, 1);
-    assert_ok(offer(&t, 1, false, &ticket));
+    assert_ok(offer_version(&t, 1, false, &ticket));
     assert_status(DYT_ERR_STATE,
                   dyt_session_release(t.session, DYT_TAG_WEIGHTS));
     assert_error_has("version 1 is offered");
     assert_ok(dyt_session_release(t.session, DYT_TAG_GRAD));
-    assert_ok(receive(&r, 1));
+    assert_ok(receive_version(&r, 1));
     assert_ok(dyt_ticket_wait(ticket, -1));
     dyt_ticket_destroy(ticket);
     assert_ok(dyt_session_release(t.session, DYT_TAG_WEIGHTS));
-    assert_status(DYT_ERR_STATE, offer(&t, 2, false, &ticket));
+    assert_status(DYT_ERR_STATE, offer_version(&t, 2, false, &ticket));
     assert_error_has("the weights are released");
     assert_ok(dyt_session_restore(t.session, DYT_TAG_WEIGHTS));
     send_version(&t, &r, 2);
@@ -418,19 +417,20 @@ static void versions_only_rise(void **state)
     (void)state;
     pair(&t, &r, dyt_test_dir(), DYT_COMMIT_STAGED, DYT_MEMORY_OWN);
     write_version(&t, 0);
-    assert_ok(offer(&t, 0, false, &ticket)); /* before the first update */
-    assert_ok(receive(&r, 0));
+    assert_ok(
+        offer_version(&t, 0, false, &ticket)); /* before the first update */
+    assert_ok(receive_version(&r, 0));
     assert_ok(dyt_ticket_wait(ticket, -1));
     dyt_ticket_destroy(ticket);
     assert_ok(dyt_session_valid(r.session, &version));
     assert_int_equal(0, version);
     send_version(&t, &r, 7); /* gaps are fine */
     for (uint64_t v = 5; v <= 7; v++) {
-        assert_status(DYT_ERR_STATE, offer(&t, v, false, &ticket));
+        assert_status(DYT_ERR_STATE, offer_version(&t, v, false, &ticket));
         assert_error_has("after version 7: versions rise");
     }
     assert_ok(dyt_session_will_write(t.session)); /* nothing is pinned */
-    assert_ok(receive(&r, 6));                    /* it has that, and more */
+    assert_ok(receive_version(&r, 6));            /* it has that, and more */
     assert_ok(dyt_session_valid(r.session, &version));
     assert_int_equal(7, version);
     assert_status(DYT_ERR_TIMEOUT,
@@ -450,7 +450,7 @@ static void an_older_offer_is_not_taken(void **state)
     (void)state;
     pair(&t, &r, dyt_test_dir(), DYT_COMMIT_STAGED, DYT_MEMORY_OWN);
     write_version(&t, 3);
-    assert_ok(offer(&t, 3, false, &ticket));
+    assert_ok(offer_version(&t, 3, false, &ticket));
     assert_status(DYT_ERR_TIMEOUT,
                   dyt_session_receive(r.session, 4, 20000000, NULL));
     assert_status(DYT_PENDING, dyt_ticket_done(ticket));
@@ -468,15 +468,15 @@ static void an_offer_waits_for_its_ticket(void **state)
     (void)state;
     pair(&t, &r, dyt_test_dir(), DYT_COMMIT_STAGED, DYT_MEMORY_OWN);
     write_version(&t, 1);
-    assert_ok(offer(&t, 1, false, &ticket));
+    assert_ok(offer_version(&t, 1, false, &ticket));
     for (uint64_t v = 1; v <= 3; v++) {
-        assert_status(DYT_ERR_STATE, offer(&t, v, v == 3, &next));
+        assert_status(DYT_ERR_STATE, offer_version(&t, v, v == 3, &next));
         assert_error_has("version 1 is still offered");
         assert_null(next);
     }
     assert_status(DYT_ERR_STATE, dyt_session_will_write(t.session));
     assert_error_has("wait for its ticket, or cancel it");
-    assert_ok(receive(&r, 1)); /* it is as it was */
+    assert_ok(receive_version(&r, 1)); /* it is as it was */
     assert_int_equal(1, version_of(&r));
     assert_ok(dyt_ticket_wait(ticket, -1));
     dyt_ticket_destroy(ticket);
@@ -495,13 +495,13 @@ static void calls_are_of_a_role(void **state)
 
     (void)state;
     pair(&t, &r, folder, DYT_COMMIT_STAGED, DYT_MEMORY_OWN);
-    assert_status(DYT_ERR_STATE, receive(&t, 0));
+    assert_status(DYT_ERR_STATE, receive_version(&t, 0));
     assert_error_has("a receive is a receiver's");
-    assert_status(DYT_ERR_STATE, offer(&r, 1, false, &ticket));
+    assert_status(DYT_ERR_STATE, offer_version(&r, 1, false, &ticket));
     assert_error_has("an offer is a trainer's");
     describe(&fresh, folder, DYT_ROLE_RECEIVER, 3, 0, 1);
     assert_ok(dyt_session_join(&fresh.join, &fresh.session));
-    assert_status(DYT_ERR_STATE, receive(&fresh, 0));
+    assert_status(DYT_ERR_STATE, receive_version(&fresh, 0));
     assert_error_has("after it has published");
     leave(&fresh);
     assert_status(DYT_ERR_INVALID,

@@ -1,6 +1,5 @@
 /* A source that is written while others read it, and memory that is not what
  * its rows say: an error or the right bytes, never a crash. */
-#include "dyt_zmq_tsan.h"
 #include "session_world.h"
 
 #include "control/hub.h"
@@ -28,7 +27,7 @@ static enum dyt_status while_it_is_read(void *arg)
     if (s->declared == DYT_OK) {
         write_version(s->trainer, 9);
     }
-    s->next = offer(s->trainer, 9, false, &ticket);
+    s->next = offer_version(s->trainer, 9, false, &ticket);
     return DYT_OK;
 }
 
@@ -54,8 +53,8 @@ static void a_source_is_whole_or_its_writer_hears_so(void **state)
         assert_ok(dyt_session_set_hooks(r.session, &hooks));
         for (uint64_t v = 1; v <= 2; v++) {
             write_version(&t, v);
-            assert_ok(offer(&t, v, snapshot, &ticket));
-            assert_ok(receive(&r, v));
+            assert_ok(offer_version(&t, v, snapshot, &ticket));
+            assert_ok(receive_version(&r, v));
             assert_int_equal(v, slow.calls);
             assert_int_equal(snapshot ? DYT_OK : DYT_ERR_STATE, slow.declared);
             assert_int_equal(DYT_ERR_STATE, slow.next);

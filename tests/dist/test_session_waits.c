@@ -1,6 +1,5 @@
 /* Calls that block: they end at their deadline or when somebody asks, take no
  * signal of the program's, and may be made again. */
-#include "dyt_zmq_tsan.h"
 #include "session_world.h"
 
 #include <dirent.h>
@@ -47,7 +46,7 @@ static void *publish_it(void *arg)
     struct member *m = arg;
     struct dyt_view view = view_of(m);
 
-    m->lo = (int64_t)dyt_session_publish(m->session, &view, NULL);
+    m->status = dyt_session_publish(m->session, &view, NULL);
     return NULL;
 }
 
@@ -56,7 +55,7 @@ static void *offer_it(void *arg)
     struct member *m = arg;
     dyt_ticket *ticket = NULL;
 
-    m->lo = (int64_t)offer(m, 1, false, &ticket);
+    m->status = offer_version(m, 1, false, &ticket);
     dyt_ticket_destroy(ticket);
     return NULL;
 }
@@ -73,17 +72,17 @@ static void every_blocking_call_can_be_interrupted(void **state)
     pair(&t, &r, folder, DYT_COMMIT_STAGED, DYT_MEMORY_OWN);
     /* a receive of what is not there */
     pest_start(&pest, r.session);
-    assert_status(DYT_ERR_CANCELLED, receive(&r, 0));
+    assert_status(DYT_ERR_CANCELLED, receive_version(&r, 0));
     pest_stop(&pest);
     /* a ticket that nobody takes */
     write_version(&t, 1);
-    assert_ok(offer(&t, 1, false, &ticket));
+    assert_ok(offer_version(&t, 1, false, &ticket));
     pest_start(&pest, t.session);
     assert_status(DYT_ERR_CANCELLED, dyt_ticket_wait(ticket, -1));
     assert_error_has("interrupted");
     pest_stop(&pest);
     assert_status(DYT_PENDING, dyt_ticket_done(ticket)); /* it goes on */
-    assert_ok(receive(&r, 1));
+    assert_ok(receive_version(&r, 1));
     assert_ok(dyt_ticket_wait(ticket, -1));
     dyt_ticket_destroy(ticket);
     /* the publish of half a replica */
@@ -129,18 +128,18 @@ static void an_offer_of_half_a_trainer_can_be_interrupted(void **state)
     assert_int_equal(0, pthread_create(&thread, NULL, publish_it, &t[1]));
     assert_ok(dyt_session_publish(t[0].session, &view[0], NULL));
     pthread_join(thread, NULL);
-    assert_int_equal(DYT_OK, t[1].lo);
+    assert_int_equal(DYT_OK, t[1].status);
     pest_start(&pest, t[0].session);
-    assert_status(DYT_ERR_CANCELLED, offer(&t[0], 1, false, &ticket));
+    assert_status(DYT_ERR_CANCELLED, offer_version(&t[0], 1, false, &ticket));
     pest_stop(&pest);
     assert_error_has("rank 0 of the trainer");
     assert_error_has("took the offer back");
     assert_null(ticket);
     assert_ok(dyt_session_will_write(t[0].session));
     assert_int_equal(0, pthread_create(&thread, NULL, offer_it, &t[1]));
-    assert_ok(offer(&t[0], 1, false, &ticket));
+    assert_ok(offer_version(&t[0], 1, false, &ticket));
     pthread_join(thread, NULL);
-    assert_int_equal(DYT_OK, t[1].lo);
+    assert_int_equal(DYT_OK, t[1].status);
     dyt_ticket_destroy(ticket);
     leave(&t[1]);
     leave(&t[0]);
@@ -163,7 +162,7 @@ static void a_publish_may_be_repeated(void **state)
     const char *folder = dyt_test_dir();
     struct member t, r[2];
     struct dyt_view view;
-    int64_t start, lo;
+    int64_t start;
     pthread_t thread;
     dyt_ticket *ticket;
 
@@ -192,19 +191,17 @@ static void a_publish_may_be_repeated(void **state)
                   dyt_session_publish(r[0].session, &view, NULL));
     assert_error_has("a.wieght");
     r[0].piece[0].tensor = names[0];
-    lo = r[1].lo;
     assert_int_equal(0, pthread_create(&thread, NULL, publish_it, &r[1]));
     while (dyt_session_publish(r[0].session, &view, NULL) == DYT_ERR_TIMEOUT) {
     }
     pthread_join(thread, NULL);
-    assert_int_equal(DYT_OK, r[1].lo);
-    r[1].lo = lo;
+    assert_int_equal(DYT_OK, r[1].status);
     assert_status(DYT_ERR_STATE,
                   dyt_session_publish(r[0].session, &view, NULL));
     assert_error_has("has published already");
     /* and versions come */
     write_version(&t, 1);
-    assert_ok(offer(&t, 1, false, &ticket));
+    assert_ok(offer_version(&t, 1, false, &ticket));
     dyt_ticket_destroy(ticket);
     leave(&r[0]);
     leave(&r[1]);
@@ -235,7 +232,7 @@ static void a_trainers_publish_may_be_repeated(void **state)
     while (dyt_session_publish(t[0].session, &view, NULL) == DYT_ERR_TIMEOUT) {
     }
     pthread_join(thread, NULL);
-    assert_int_equal(DYT_OK, t[1].lo);
+    assert_int_equal(DYT_OK, t[1].status);
     leave(&t[1]);
     leave(&t[0]);
 }
@@ -254,7 +251,7 @@ static void deadlines_are_kept(void **state)
                   dyt_session_receive(r.session, 0, 100 * MS, NULL));
     assert_in_range(now_ns() - start, 99 * MS, 5 * SECOND);
     write_version(&t, 1);
-    assert_ok(offer(&t, 1, false, &ticket));
+    assert_ok(offer_version(&t, 1, false, &ticket));
     start = now_ns();
     assert_status(DYT_PENDING, dyt_ticket_wait(ticket, 100 * MS));
     assert_in_range(now_ns() - start, 99 * MS, 5 * SECOND);
@@ -367,7 +364,7 @@ static void a_masked_call_ends_by_who_waits_for_signals(void **state)
     p.session = r.session;
     assert_int_equal(0, pthread_create(&p.thread, NULL, wait_for_signal, &p));
     kill(getpid(), SIGUSR2);
-    assert_status(DYT_ERR_CANCELLED, receive(&r, 0));
+    assert_status(DYT_ERR_CANCELLED, receive_version(&r, 0));
     pest_stop(&p);
     leave(&r);
     leave(&t);

@@ -28,6 +28,7 @@ struct member {
     struct dyt_session_hooks hooks;
     const struct dyt_rules *rules;
     bool by_rules, hooked;
+    void *heap; /* itself, where it was allocated */
     struct dyt_row row[MEMBER_ROWS];
     void *own[MEMBER_ROWS]; /* where it was allocated */
     char name[MEMBER_ROWS][NAME_BYTES];
@@ -48,13 +49,12 @@ struct member {
 
 /* ---- rows ---------------------------------------------------------------- */
 
-static inline struct member *member_new(const char *folder, uint32_t role,
-                                        uint32_t replica, uint32_t rank,
-                                        uint32_t size)
+/* Without rows, and not joined. */
+static inline void member_init(struct member *m, const char *folder,
+                               uint32_t role, uint32_t replica, uint32_t rank,
+                               uint32_t size)
 {
-    struct member *m = calloc(1, sizeof(*m));
-
-    assert_non_null(m);
+    memset(m, 0, sizeof(*m));
     snprintf(m->address, sizeof(m->address), "unix:%s/s.sock", folder);
     m->join = (struct dyt_session_params){.struct_size = sizeof(m->join),
                                           .role = role,
@@ -68,6 +68,17 @@ static inline struct member *member_new(const char *folder, uint32_t role,
                                           .verify = DYT_VERIFY_FULL,
                                           .timeout_ns = 20 * SECOND};
     m->deadline_ns = -1;
+}
+
+static inline struct member *member_new(const char *folder, uint32_t role,
+                                        uint32_t replica, uint32_t rank,
+                                        uint32_t size)
+{
+    struct member *m = malloc(sizeof(*m));
+
+    assert_non_null(m);
+    member_init(m, folder, role, replica, rank, size);
+    m->heap = m;
     return m;
 }
 
@@ -210,6 +221,8 @@ static inline void member_cut(struct member *m, const char *tensor,
 
 /* ---- versions ------------------------------------------------------------ */
 
+#define VERSIONS 251u /* that differ */
+
 /* Small whole numbers: exact in every dtype. */
 static inline float value_of(uint64_t version, const char *tensor,
                              uint64_t index)
@@ -220,7 +233,7 @@ static inline float value_of(uint64_t version, const char *tensor,
         name = name * 31 + (uint64_t)*c;
     }
     return (float)((version * 37 + name * 11 + index * 7 + (index >> 8) * 3) %
-                   251);
+                   VERSIONS);
 }
 
 /* Call `visit` with every element of the pieces of a row: where it lies, which
@@ -317,36 +330,52 @@ static inline bool check_element(void *arg, const struct dyt_row *row,
     return get(row, c->data, at) == value_of(c->version, tensor, index);
 }
 
+static inline bool row_holds(struct member *m, uint32_t r, uint64_t version)
+{
+    size_t n = row_elements(&m->row[r]);
+    struct version_check c = {.version = version,
+                              .data = m->row[r].data,
+                              .seen = calloc(n + 1u, 1),
+                              .member = m};
+    void *data = NULL;
+    bool ok = c.seen != NULL;
+
+    if (ok && m->join.role == DYT_ROLE_RECEIVER) {
+        ok = ((m->row[r].flags & DYT_ROW_STAGED) != 0
+                  ? dyt_session_staged(m->session, r, &data)
+                  : dyt_session_row_data(m->session, r, &data)) == DYT_OK;
+        c.data = data;
+    }
+    ok = ok && visit_row(m, r, check_element, &c);
+    for (size_t i = 0; i < n && ok; i++) {
+        ok = c.seen[i] || get(&m->row[r], c.data, i) == UNTOUCHED;
+    }
+    free(c.seen);
+    return ok;
+}
+
+/* The first row that is not all of this version, or holds something else where
+ * it was untouched; m->rows: none. */
+static inline uint32_t row_not_of(struct member *m, uint64_t version)
+{
+    uint32_t r = 0;
+
+    while (r < m->rows && row_holds(m, r, version)) {
+        r++;
+    }
+    return r;
+}
+
 /* Are all elements of this version, and is all else as it was? */
 static inline bool holds(struct member *m, uint64_t version)
 {
-    for (uint32_t r = 0; r < m->rows; r++) {
-        size_t n = row_elements(&m->row[r]);
-        struct version_check c = {.version = version,
-                                  .data = m->row[r].data,
-                                  .seen = calloc(n + 1u, 1),
-                                  .member = m};
-        void *data = NULL;
-        bool ok = c.seen != NULL;
+    uint32_t r = row_not_of(m, version);
 
-        if (ok && m->join.role == DYT_ROLE_RECEIVER) {
-            ok = ((m->row[r].flags & DYT_ROW_STAGED) != 0
-                      ? dyt_session_staged(m->session, r, &data)
-                      : dyt_session_row_data(m->session, r, &data)) == DYT_OK;
-            c.data = data;
-        }
-        ok = ok && visit_row(m, r, check_element, &c);
-        for (size_t i = 0; i < n && ok; i++) {
-            ok = c.seen[i] || get(&m->row[r], c.data, i) == UNTOUCHED;
-        }
-        free(c.seen);
-        if (!ok) {
-            print_error("rank %u: row %s is not version %" PRIu64 "\n",
-                        m->join.rank, m->row[r].name, version);
-            return false;
-        }
+    if (r < m->rows) {
+        print_error("rank %u: row %s is not version %" PRIu64 "\n",
+                    m->join.rank, m->row[r].name, version);
     }
-    return true;
+    return r == m->rows;
 }
 
 /* ---- calls --------------------------------------------------------------- */
@@ -360,12 +389,22 @@ static inline enum dyt_status keep_status(struct member *m, enum dyt_status st)
     return st;
 }
 
+static inline struct dyt_view member_view(struct member *m)
+{
+    for (uint32_t r = 0; r < m->rows && !m->by_rules; r++) {
+        m->row[r].piece = &m->piece[m->first_piece[r]];
+        m->row[r].piece_count = m->first_piece[r + 1] - m->first_piece[r];
+        m->row[r].piece_struct_size = sizeof(m->piece[0]);
+    }
+    return (struct dyt_view){.struct_size = sizeof(struct dyt_view),
+                             .row_struct_size = sizeof(m->row[0]),
+                             .row = m->row,
+                             .row_count = m->rows};
+}
+
 static inline enum dyt_status enter(struct member *m)
 {
-    struct dyt_view view = {.struct_size = sizeof(view),
-                            .row_struct_size = sizeof(m->row[0]),
-                            .row = m->row,
-                            .row_count = m->rows};
+    struct dyt_view view = member_view(m);
     enum dyt_status st = dyt_session_join(&m->join, &m->session);
 
     if (st == DYT_OK && m->hooked) {
@@ -374,11 +413,6 @@ static inline enum dyt_status enter(struct member *m)
     }
     if (st == DYT_OK && m->join.memory == DYT_MEMORY_MAPPED) {
         st = dyt_session_map(m->session, m->row, m->rows);
-    }
-    for (uint32_t r = 0; r < m->rows && !m->by_rules; r++) {
-        m->row[r].piece = &m->piece[m->first_piece[r]];
-        m->row[r].piece_count = m->first_piece[r + 1] - m->first_piece[r];
-        m->row[r].piece_struct_size = sizeof(m->piece[0]);
     }
     st = st != DYT_OK ? st : dyt_session_publish(m->session, &view, m->rules);
     return keep_status(m, st);
@@ -418,6 +452,8 @@ static inline enum dyt_status end_offer(struct member *m)
 
 static inline void leave(struct member *m)
 {
+    void *heap;
+
     if (m == NULL) {
         return;
     }
@@ -425,7 +461,9 @@ static inline void leave(struct member *m)
     for (uint32_t r = 0; r < m->rows; r++) {
         free(m->own[r]);
     }
-    free(m);
+    heap = m->heap;
+    memset(m, 0, sizeof(*m));
+    free(heap);
 }
 
 typedef enum dyt_status (*member_fn)(struct member *m);

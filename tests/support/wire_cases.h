@@ -169,7 +169,7 @@ WIRE_CASE(join, .job = "job_1", .pool = "rollout", .host_name = "h\xc3\xb6st",
           .role = 1, .replica = 2, .rank = 3, .size = 4, .tp_rank = 5,
           .tp_size = 6, .pp_rank = 7, .pp_size = 8, .dp_rank = 9, .dp_size = 10,
           .ep_rank = 11, .ep_size = 12, .commit = DYT_COMMIT_IN_PLACE,
-          .crosses = true, .mapped = 1, .verify = DYT_VERIFY_OFF,
+          .no_crossing = (char[]){"none"}, .mapped = 1, .verify = DYT_VERIFY_OFF,
           .policy = DYT_POLICY_QUORUM, .quorum = 13,
           .max_version_skew = UINT32_MAX, .host = UINT64_MAX, .pid = 14,
           .pid_start = 15, .timeout_ns = INT64_MIN)

@@ -2,6 +2,38 @@
  * from the dead, with what must hold looked at after each of them. */
 #include "fleet_world.h"
 
+/* ---- beginnings ---------------------------------------------------------- */
+
+/* One replica, of members 2 and 3. */
+static struct world *one_of_two(void)
+{
+    struct world *w = published(0);
+
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        assert_int_equal(2 + rank, join(w, 0, rank, 2));
+        assert_ok(publish(w, 2 + rank));
+    }
+    pay_all(w);
+    return w;
+}
+
+static struct world *with_policy(uint32_t replicas, uint32_t policy,
+                                 uint32_t quorum)
+{
+    struct world *w = published(replicas);
+
+    w->fleet.policy = policy;
+    w->fleet.quorum = quorum;
+    return w;
+}
+
+/* It asks, and everything that comes of it happens. */
+static void takes(struct world *w, uint32_t member, uint64_t version)
+{
+    assert_ok(receive(w, member, version));
+    pay_all(w);
+}
+
 /* ---- cases --------------------------------------------------------------- */
 
 static void a_version_goes_out_and_the_rows_are_free(void **state)
@@ -10,14 +42,12 @@ static void a_version_goes_out_and_the_rows_are_free(void **state)
 
     (void)state;
     offer_both(w, 1);
-    assert_ok(receive(w, 2, 0));
-    pay_all(w);
+    takes(w, 2, 0);
     assert_int_equal(1, w->held[2]);
     assert_true(w->pinned[0]); /* policy all: the other one is missing */
     assert_status(DYT_ERR_STATE, offer(w, 0, 2, false));
     assert_error_has("version 1 is still offered");
-    assert_ok(receive(w, 3, 0));
-    pay_all(w);
+    takes(w, 3, 0);
     assert_int_equal(1, w->held[3]);
     assert_false(w->pinned[0] || w->pinned[1]);
     assert_int_equal(DYT_OK, w->done[0]);
@@ -58,14 +88,12 @@ static void a_late_replica_asks_its_sibling(void **state)
 
     (void)state;
     offer_both(w, 3);
-    assert_ok(receive(w, 2, 0));
-    pay_all(w);
+    takes(w, 2, 0);
     assert_int_equal(0, w->source);
     late = join(w, 7, 0, 1);
     assert_ok(publish(w, late));
     pay_all(w);
-    assert_ok(receive(w, late, 0));
-    pay_all(w);
+    takes(w, late, 0);
     assert_int_equal(3, w->held[late]);
     assert_int_not_equal(0, w->source);
     end_world(w);
@@ -73,10 +101,9 @@ static void a_late_replica_asks_its_sibling(void **state)
 
 static void rolling_is_one_after_the_other(void **state)
 {
-    struct world *w = published(3);
+    struct world *w = with_policy(3, DYT_POLICY_ROLLING, 0);
 
     (void)state;
-    w->fleet.policy = DYT_POLICY_ROLLING;
     offer_both(w, 1);
     for (uint32_t i = 2; i < 5; i++) {
         assert_ok(receive(w, i, 1));
@@ -137,11 +164,9 @@ static void all_replicas_take_it_at_once(void **state)
  * rows are free when the other has ended too. */
 static void a_met_quorum_waits_for_its_readers_alone(void **state)
 {
-    struct world *w = published(3);
+    struct world *w = with_policy(3, DYT_POLICY_QUORUM, 1);
 
     (void)state;
-    w->fleet.policy = DYT_POLICY_QUORUM;
-    w->fleet.quorum = 1;
     offer_both(w, 1);
     assert_ok(receive(w, 2, 1));
     assert_ok(receive(w, 3, 1));
@@ -196,17 +221,13 @@ static void one_copy_enters_a_host(void **state)
 
 static void a_quorum_frees_the_rows(void **state)
 {
-    struct world *w = published(3);
+    struct world *w = with_policy(3, DYT_POLICY_QUORUM, 2);
 
     (void)state;
-    w->fleet.policy = DYT_POLICY_QUORUM;
-    w->fleet.quorum = 2;
     offer_both(w, 1);
-    assert_ok(receive(w, 2, 0));
-    pay_all(w);
+    takes(w, 2, 0);
     assert_true(w->pinned[0]);
-    assert_ok(receive(w, 4, 0));
-    pay_all(w);
+    takes(w, 4, 0);
     assert_false(w->pinned[0]);
     end_world(w);
 }
@@ -238,19 +259,15 @@ static void the_manager_overrules_the_trainer(void **state)
 
 static void skew_holds_the_fast_back(void **state)
 {
-    struct world *w = published(2);
+    struct world *w = with_policy(2, DYT_POLICY_QUORUM, 1);
 
     (void)state;
-    w->fleet.policy = DYT_POLICY_QUORUM;
-    w->fleet.quorum = 1;
     w->fleet.max_version_skew = 1;
     offer_both(w, 1);
     assert_ok(receive(w, 2, 0));
-    assert_ok(receive(w, 3, 0));
-    pay_all(w);
+    takes(w, 3, 0);
     offer_both(w, 2);
-    assert_ok(receive(w, 2, 2));
-    pay_all(w);
+    takes(w, 2, 2);
     offer_both(w, 3);
     assert_ok(receive(w, 2, 3)); /* 3 over 1 is too much */
     pay_all(w);
@@ -274,8 +291,7 @@ static void the_dead_are_dropped_and_fail_nobody(void **state)
     offer_both(w, 1);
     assert_ok(receive(w, 2, 0));
     gone(w, 2, DYT_ERR_PEER); /* in the opening */
-    assert_ok(receive(w, 3, 0));
-    pay_all(w);
+    takes(w, 3, 0);
     assert_int_equal(1, w->held[3]);
     assert_int_equal(DYT_OK, w->done[0]);
     offer_both(w, 2);
@@ -290,15 +306,10 @@ static void the_dead_are_dropped_and_fail_nobody(void **state)
 /* Who asks after a death is not answered by the link that it broke. */
 static void a_broken_link_answers_no_later_receive(void **state)
 {
-    struct world *w = published(0);
+    struct world *w = one_of_two();
     uint32_t again;
 
     (void)state;
-    assert_int_equal(2, join(w, 0, 0, 2));
-    assert_int_equal(3, join(w, 0, 1, 2));
-    assert_ok(publish(w, 2));
-    assert_ok(publish(w, 3));
-    pay_all(w);
     offer_both(w, 1);
     assert_ok(receive(w, 2, 0));
     assert_ok(receive(w, 3, 0));
@@ -316,8 +327,7 @@ static void a_broken_link_answers_no_later_receive(void **state)
     }
     assert_int_equal(DYT_OK, w->said[again][ASK_PUBLISH]);
     assert_ok(receive(w, 2, 0));
-    assert_ok(receive(w, again, 0));
-    pay_all(w);
+    takes(w, again, 0);
     assert_int_equal(DYT_OK, w->said[2][ASK_RECEIVE]);
     assert_int_equal(1, w->held[2]);
     assert_int_equal(1, w->held[again]);
@@ -337,14 +347,9 @@ static void a_sleeping_rank_ends_the_others_receives(void **state)
 {
     static const char why[] = "rank 1 of replica rollout/0 (pid 0 on here) has "
                               "released its weights";
-    struct world *w = published(0);
+    struct world *w = one_of_two();
 
     (void)state;
-    assert_int_equal(2, join(w, 0, 0, 2));
-    assert_int_equal(3, join(w, 0, 1, 2));
-    assert_ok(publish(w, 2));
-    assert_ok(publish(w, 3));
-    pay_all(w);
     offer_both(w, 1);
     assert_ok(receive(w, 2, 1)); /* it waits for the other */
     assert_ok(sleeps(w, 3, false));
@@ -359,8 +364,7 @@ static void a_sleeping_rank_ends_the_others_receives(void **state)
     assert_ok(receive(w, 2, 1));
     assert_true(w->asked[2][ASK_RECEIVE]);
     assert_ok(sleeps(w, 3, true));
-    assert_ok(receive(w, 3, 1));
-    pay_all(w);
+    takes(w, 3, 1);
     assert_int_equal(DYT_OK, w->said[2][ASK_RECEIVE]);
     assert_int_equal(1, w->held[2]);
     /* one is slower to fall asleep: the other, awake again, waits */
@@ -371,8 +375,7 @@ static void a_sleeping_rank_ends_the_others_receives(void **state)
     assert_ok(sleeps(w, 2, false));
     assert_true(w->asked[3][ASK_RECEIVE]);
     assert_ok(sleeps(w, 2, true));
-    assert_ok(receive(w, 2, 2));
-    pay_all(w);
+    takes(w, 2, 2);
     assert_int_equal(DYT_OK, w->said[3][ASK_RECEIVE]);
     assert_int_equal(2, w->held[3]);
     end_world(w);
@@ -407,8 +410,7 @@ static void a_snapshot_frees_the_rows_at_once(void **state)
                     .kind = DYTI_FLEET_TAKEN, .member = r, .version = 1});
     }
     assert_false(w->fleet.member[0].pinned || w->fleet.member[1].pinned);
-    assert_ok(receive(w, 2, 0));
-    pay_all(w);
+    takes(w, 2, 0);
     assert_int_equal(1, w->held[2]);
     end_world(w);
 }
