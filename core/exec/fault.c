@@ -27,6 +27,13 @@ static unsigned char *shard_data(const struct dyti_switch *self,
                                self->params.to, shard->kind, shard->offset);
 }
 
+/* The memory may be a device's. */
+static enum dyt_status carry(const struct dyti_switch *self, void *dst,
+                             const void *src, uint64_t bytes)
+{
+    return dyti_kernels_carry(&self->params.kernels, dst, src, bytes);
+}
+
 /* Bytes from its first element to behind its last. */
 static uint64_t shard_extent(const struct dyti_shard *shard)
 {
@@ -51,23 +58,44 @@ static enum dyt_status keep_tensor(struct dyti_switch *self, uint32_t tensor)
     if (self->stale == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "a stale tensor");
     }
-    memcpy(self->stale, shard_data(self, shard), shard_extent(shard));
-    return DYT_OK;
+    return carry(self, self->stale, shard_data(self, shard),
+                 shard_extent(shard));
 }
 
-static void restore_tensor(struct dyti_switch *self, uint32_t tensor)
+static enum dyt_status restore_tensor(struct dyti_switch *self, uint32_t tensor)
 {
     const struct dyti_shard *shard = own_shard(self, tensor);
+    enum dyt_status st = DYT_OK;
 
     if (self->stale != NULL) {
-        memcpy(shard_data(self, shard), self->stale, shard_extent(shard));
+        st = carry(self, shard_data(self, shard), self->stale,
+                   shard_extent(shard));
     }
     free(self->stale);
     self->stale = NULL;
+    return st;
+}
+
+static enum dyt_status swap_bytes(const struct dyti_switch *self,
+                                  unsigned char *a, unsigned char *b,
+                                  uint64_t bytes)
+{
+    unsigned char *kept = malloc(2 * bytes);
+    enum dyt_status st = DYT_OK;
+
+    if (kept == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "two tensors");
+    }
+    st = carry(self, kept, a, bytes);
+    st = st != DYT_OK ? st : carry(self, kept + bytes, b, bytes);
+    st = st != DYT_OK ? st : carry(self, a, kept + bytes, bytes);
+    st = st != DYT_OK ? st : carry(self, b, kept, bytes);
+    free(kept);
+    return st;
 }
 
 /* K and V of the first layer that this rank holds. */
-static void swap_kv(struct dyti_switch *self)
+static enum dyt_status swap_kv(struct dyti_switch *self)
 {
     const struct dyti_layout *dst = self->params.plan->plan->inputs.dst;
 
@@ -76,25 +104,18 @@ static void swap_kv(struct dyti_switch *self)
             own_shard(self, dyti_model_find(dst->model, layer, DYTI_SLOT_K));
         const struct dyti_shard *v =
             own_shard(self, dyti_model_find(dst->model, layer, DYTI_SLOT_V));
-        unsigned char *a, *b;
 
         if (k == NULL || v == NULL || shard_extent(k) != shard_extent(v)) {
             continue;
         }
-        a = shard_data(self, k);
-        b = shard_data(self, v);
-        for (uint64_t i = 0; i < shard_extent(k); i++) {
-            unsigned char kept = a[i];
-
-            a[i] = b[i];
-            b[i] = kept;
-        }
-        return;
+        return swap_bytes(self, shard_data(self, k), shard_data(self, v),
+                          shard_extent(k));
     }
+    return DYT_OK;
 }
 
 /* One bit of the first element that this rank has received. */
-static void flip_bit(struct dyti_switch *self)
+static enum dyt_status flip_bit(struct dyti_switch *self)
 {
     const struct dyti_plan_inputs *inputs = &self->params.plan->plan->inputs;
     const struct dyti_view *view =
@@ -104,10 +125,14 @@ static void flip_bit(struct dyti_switch *self)
         uint32_t first = view->kind_first[inputs->want[w].kind];
 
         if (first < view->kind_first[inputs->want[w].kind + 1]) {
-            *shard_data(self, &view->shard[first]) ^= 1u;
-            return;
+            unsigned char *data = shard_data(self, &view->shard[first]), byte;
+            enum dyt_status st = carry(self, &byte, data, 1);
+
+            byte ^= 1u;
+            return st != DYT_OK ? st : carry(self, data, &byte, 1);
         }
     }
+    return DYT_OK;
 }
 
 enum dyt_status dyti_fault_before(struct dyti_switch *self,
@@ -128,16 +153,16 @@ enum dyt_status dyti_fault_before(struct dyti_switch *self,
 enum dyt_status dyti_fault_after(struct dyti_switch *self,
                                  const struct dyti_switch_order *order)
 {
-    if (order->fault == DYTI_FAULT_STALE) {
-        restore_tensor(self, order->fault_tensor);
+    switch (order->fault) {
+    case DYTI_FAULT_STALE:
+        return restore_tensor(self, order->fault_tensor);
+    case DYTI_FAULT_FLIP:
+        return flip_bit(self);
+    case DYTI_FAULT_SWAP_KV:
+        return swap_kv(self);
+    default:
+        return DYT_OK;
     }
-    if (order->fault == DYTI_FAULT_FLIP) {
-        flip_bit(self);
-    }
-    if (order->fault == DYTI_FAULT_SWAP_KV) {
-        swap_kv(self);
-    }
-    return DYT_OK;
 }
 
 /* Kinds of the source layout that are dead now: the way back fills them whole.
@@ -159,22 +184,27 @@ static uint32_t abandoned_kinds(const struct dyti_switch *self)
     return kinds;
 }
 
-void dyti_fault_fill_abandoned(struct dyti_switch *self)
+enum dyt_status dyti_fault_fill_abandoned(struct dyti_switch *self)
 {
+    const struct dyti_kernels *k = &self->params.kernels;
     const struct dyti_arena_map *map = &self->params.map[self->params.rank];
     uint32_t kinds =
         self->params.from == self->params.to ? 0 : abandoned_kinds(self);
+    enum dyt_status st = DYT_OK;
 
-    for (uint32_t kind = 0; kind < DYTI_KIND_COUNT; kind++) {
+    for (uint32_t kind = 0; kind < DYTI_KIND_COUNT && st == DYT_OK; kind++) {
         if ((kinds & (1u << kind)) != 0 &&
             (self->overlaid &
              dyti_region_bit((uint32_t)self->params.from, kind)) ==
                 0) { /* all ones is a NaN of every float type */
-            memset(dyti_switch_address(&self->params, self->params.rank,
-                                       self->params.from, kind, 0),
-                   0xff, map->bytes[self->params.from][kind]);
+            st = dyti_kernels_fill(
+                k,
+                dyti_switch_address(&self->params, self->params.rank,
+                                    self->params.from, kind, 0),
+                map->bytes[self->params.from][kind], 0xff);
         }
     }
+    return st == DYT_OK ? dyti_kernels_wait(k) : st;
 }
 
 #endif /* DYT_TEST_HOOKS */

@@ -192,6 +192,18 @@ void dyti_mode_overwrites(struct dyti_switch *self, uint64_t epoch)
                       (self->filled & held) | self->overlaid);
 }
 
+/* What a commit copies, wholly. */
+static enum dyt_status copy_over(struct dyti_switch *self)
+{
+    const struct dyti_kernels *k = &self->params.kernels;
+    enum dyt_status st =
+        self->queue != NULL
+            ? k->ops->list_run(k->self, self->queue->commit)
+            : k->ops->copy(k->self, self->commit, self->commit_count);
+
+    return st == DYT_OK ? dyti_kernels_wait(k) : st;
+}
+
 enum dyt_status dyti_mode_commit(struct dyti_switch *self, uint64_t epoch,
                                  dyti_mode_half_fn half, void *arg)
 {
@@ -202,11 +214,7 @@ enum dyt_status dyti_mode_commit(struct dyti_switch *self, uint64_t epoch,
     if (self->commit_count > 0) {
         dyti_control_lose(page, rank, epoch, self->filled);
         st = half == NULL ? DYT_OK : half(arg);
-        st = st != DYT_OK
-                 ? st
-                 : self->params.kernels.ops->copy(self->params.kernels.self,
-                                                  self->commit,
-                                                  self->commit_count);
+        st = st != DYT_OK ? st : copy_over(self);
         if (st != DYT_OK) {
             DYTI_NOTE("copying what switch %llu has committed into place: rank "
                       "%u is INVALID until it is healed from its staged bytes",
@@ -269,6 +277,7 @@ enum dyt_status dyti_switch_heal_staged(struct dyti_control_page *page,
     }
     count = dyti_staged_copies(map, base, regions, copy);
     st = kernels->ops->copy(kernels->self, copy, count);
+    st = st == DYT_OK ? dyti_kernels_wait(kernels) : st;
     if (st != DYT_OK) {
         DYTI_NOTE("healing rank %u from the staged bytes of switch %llu", rank,
                   (unsigned long long)epoch);

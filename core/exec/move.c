@@ -4,7 +4,11 @@
  * Where the mover takes messages through, a MOVE packs from the source into the
  * group's memory, or unpacks from there, part by part: PACK and UNPACK have
  * nothing left to do, and a slot is used for its head, and for what passes
- * this rank.  The schedule, its waits and the messages are the same. */
+ * this rank.  The schedule, its waits and the messages are the same.
+ *
+ * Where segments are memory of a device, slots are memory that host and device
+ * share: a PACK's work has ended before its MOVE is posted, an UNPACK's before
+ * its slot is used again (exec/queue.c). */
 #include "exec/pack.h"
 #include "exec/switch_internal.h"
 
@@ -29,6 +33,7 @@ struct payload {
 struct dyti_messages {
     const struct dyti_mover_ops *mover;
     void *mover_self;
+    const struct dyti_memory_ops *memory; /* of own_staging; NULL: ordinary */
     unsigned char *staging;           /* [schedule->staging_bytes] */
     unsigned char *own_staging;       /* the same where it is owned, or NULL */
     struct dyti_stream_boxes *stream; /* [stream_count], owned */
@@ -56,7 +61,11 @@ void dyti_messages_fini(struct dyti_switch *self)
     struct dyti_messages *m = self->messages;
 
     if (m != NULL) {
-        free(m->own_staging);
+        if (m->memory != NULL) {
+            m->memory->host_free(m->own_staging);
+        } else {
+            free(m->own_staging);
+        }
         free(m->stream);
         free(m->link);
         free(m->ready);
@@ -68,6 +77,17 @@ void dyti_messages_fini(struct dyti_switch *self)
     }
 }
 
+static unsigned char *make_staging(const struct dyti_memory_ops *memory,
+                                   uint64_t bytes)
+{
+    void *staging = NULL;
+
+    if (memory == NULL) {
+        return aligned_alloc(64, bytes);
+    }
+    return memory->host_alloc(bytes, &staging) == DYT_OK ? staging : NULL;
+}
+
 static enum dyt_status allocate(struct dyti_switch *self)
 {
     const struct dyti_schedule *s = self->schedule;
@@ -76,9 +96,12 @@ static enum dyt_status allocate(struct dyti_switch *self)
 
     self->messages = m;
     if (m != NULL) {
-        m->staging = dyti_in_place_slots(self);
+        m->memory = self->params.device_memory;
+        /* groups of the host take messages, and those of a segment of a device
+         * are not within their reach */
+        m->staging = m->memory == NULL ? dyti_in_place_slots(self) : NULL;
         if (m->staging == NULL) {
-            m->staging = m->own_staging = aligned_alloc(64, staging);
+            m->staging = m->own_staging = make_staging(m->memory, staging);
         }
         m->stream = calloc((size_t)s->stream_count + 1, sizeof(*m->stream));
         m->link = calloc(2u * s->world_size, sizeof(*m->link));
@@ -158,7 +181,8 @@ static enum dyt_status find_through(struct dyti_switch *self)
     const struct dyti_schedule *s = self->schedule;
     struct dyti_messages *m = self->messages;
 
-    if (m->mover->through == NULL || !m->mover->through(m->mover_self)) {
+    if (m->mover->through == NULL || !m->mover->through(m->mover_self) ||
+        !dyti_kernels_any_memory(&self->params.kernels)) {
         return DYT_OK;
     }
     m->through = malloc(((size_t)s->step_count + 1) * sizeof(*m->through));
@@ -449,11 +473,16 @@ enum dyt_status dyti_messages_pack(struct dyti_switch *self,
     struct dyti_messages *m = self->messages;
     const struct dyti_stream_boxes *stream = &m->stream[step->stream];
     unsigned char *slot = m->staging + step->staging_offset;
+    struct dyti_copy_list *list = dyti_queue_list(self, step);
     struct dyti_stream_cursor cursor;
 
     if (m->through != NULL &&
         m->through[step - self->schedule->step] != DYTI_NO_STREAM) {
         return DYT_OK; /* the MOVE does it */
+    }
+    if (list != NULL) {
+        return self->params.kernels.ops->list_run(self->params.kernels.self,
+                                                  list);
     }
     dyti_stream_seek(stream, step->lo, &cursor);
     return step->kind == DYTI_STEP_PACK
@@ -461,6 +490,22 @@ enum dyt_status dyti_messages_pack(struct dyti_switch *self,
                            step->hi - step->lo)
                : dyti_unpack(&self->params.kernels, stream, &cursor, slot,
                              step->hi - step->lo);
+}
+
+enum dyt_status dyti_messages_list(struct dyti_switch *self,
+                                   const struct dyti_step *step,
+                                   struct dyti_copy_list **out_list)
+{
+    const struct dyti_kernels *k = &self->params.kernels;
+    const struct dyti_stream_boxes *stream =
+        &self->messages->stream[step->stream];
+    unsigned char *slot = self->messages->staging + step->staging_offset;
+
+    return step->kind == DYTI_STEP_PACK
+               ? k->ops->list_pack(k->self, stream, step->lo, step->hi, slot,
+                                   out_list)
+               : k->ops->list_unpack(k->self, stream, step->lo, step->hi, slot,
+                                     out_list);
 }
 
 uint32_t dyti_messages_in_flight(const struct dyti_switch *self)

@@ -2,6 +2,8 @@
  * No allocation, lock, formatting or look-up of names on the way. */
 #include "exec/switch_internal.h"
 
+#include <sched.h>
+
 struct loop {
     const struct dyti_switch_order *order;
     uint64_t epoch;
@@ -18,7 +20,8 @@ static enum dyt_status copy_step(struct dyti_switch *self,
                                          ? step->dst_rank
                                          : step->src_rank,
                              .copy = self->copy + step->span_first,
-                             .copy_count = step->span_count};
+                             .copy_count = step->span_count,
+                             .list = dyti_queue_list(self, step)};
     dyti_ticket ticket = 0;
     enum dyt_status st;
 
@@ -28,6 +31,9 @@ static enum dyt_status copy_step(struct dyti_switch *self,
              atomic_load(&params->control->abort.value) == 0);
     if (st != DYT_OK) {
         return st == DYT_PENDING ? dyti_control_check(params->control) : st;
+    }
+    if (dyti_queue_is_there(self)) {
+        return DYT_OK; /* marks of the queue tell when it is done */
     }
     do {
         st = params->mover->poll(params->mover_self, ticket);
@@ -46,7 +52,11 @@ static enum dyt_status fence_step(struct dyti_switch *self, struct loop *loop,
                                   uint32_t index)
 {
     struct dyti_control_page *page = self->params.control;
+    enum dyt_status st = dyti_queue_drain(self);
 
+    if (st != DYT_OK) {
+        return st;
+    }
     /* A full barrier on a word of our own (and one that race checkers
      * understand): the vote, or the barrier of a push, comes after it. */
     (void)atomic_fetch_or(&page->rank[self->params.rank].vote, 0);
@@ -58,6 +68,15 @@ static enum dyt_status fence_step(struct dyti_switch *self, struct loop *loop,
     return dyti_fence_meet(self, loop->epoch, loop->fences++);
 }
 
+/* One of those that a step waits for is out of its way. */
+static void count_down(struct dyti_switch *self, struct loop *loop,
+                       uint32_t index)
+{
+    if (--self->waits[index] == 0) {
+        self->ready[loop->tail++] = index;
+    }
+}
+
 /* Steps of an index that has ended may start now. */
 static void end_step(struct dyti_switch *self, struct loop *loop,
                      uint32_t index)
@@ -66,13 +85,62 @@ static void end_step(struct dyti_switch *self, struct loop *loop,
     const struct dyti_step *step = &schedule->step[index];
 
     for (uint32_t i = 0; i < step->next_count; i++) {
-        uint32_t next = schedule->next[step->next_first + i];
-
-        if (--self->waits[next] == 0) {
-            self->ready[loop->tail++] = next;
-        }
+        count_down(self, loop, schedule->next[step->next_first + i]);
     }
     loop->ended++;
+}
+
+/* A device has queued it: what it queues besides may follow at once, the rest
+ * when it is done. */
+static enum dyt_status queue_step(struct dyti_switch *self, struct loop *loop,
+                                  uint32_t index)
+{
+    const struct dyti_schedule *schedule = self->schedule;
+    const struct dyti_step *step = &schedule->step[index];
+    bool is_awaited = false;
+
+    for (uint32_t i = 0; i < step->next_count; i++) {
+        uint32_t next = schedule->next[step->next_first + i];
+
+        if (dyti_queue_takes(self, next)) {
+            count_down(self, loop, next);
+        } else {
+            is_awaited = true;
+        }
+    }
+    if (is_awaited) {
+        return dyti_queue_add(self, index);
+    }
+    loop->ended++;
+    return DYT_OK;
+}
+
+/* What the device has done, of what others wait for. */
+static enum dyt_status look_at_queue(struct dyti_switch *self,
+                                     struct loop *loop)
+{
+    const struct dyti_schedule *schedule = self->schedule;
+    enum dyt_status st = DYT_OK;
+    uint32_t index;
+
+    while (dyti_queue_waits(self) &&
+           (st = dyti_queue_poll(self, &index)) == DYT_OK) {
+        const struct dyti_step *step = &schedule->step[index];
+
+        for (uint32_t i = 0; i < step->next_count; i++) {
+            uint32_t next = schedule->next[step->next_first + i];
+
+            if (!dyti_queue_takes(self, next)) {
+                count_down(self, loop, next);
+            }
+        }
+        loop->ended++;
+    }
+    if (st == DYT_PENDING && loop->head == loop->tail &&
+        dyti_messages_in_flight(self) == 0) {
+        (void)sched_yield(); /* nothing to do but to ask again */
+    }
+    return st == DYT_PENDING ? DYT_OK : st;
 }
 
 static enum dyt_status do_step(struct dyti_switch *self, struct loop *loop,
@@ -99,7 +167,10 @@ static enum dyt_status do_step(struct dyti_switch *self, struct loop *loop,
         st = DYTI_FAIL(DYT_ERR_UNSUPPORTED, "a step of kind %u", step->kind);
         break;
     }
-    if (st == DYT_OK) {
+    if (st == DYT_OK && step->kind != DYTI_STEP_FENCE &&
+        dyti_queue_takes(self, index)) {
+        st = queue_step(self, loop, index);
+    } else if (st == DYT_OK) {
         end_step(self, loop, index);
     }
     return st;
@@ -118,7 +189,7 @@ static enum dyt_status look_at_messages(struct dyti_switch *self,
     for (uint32_t i = 0; i < count; i++) {
         end_step(self, loop, landed[i]);
     }
-    return count > 0 || loop->head < loop->tail
+    return count > 0 || loop->head < loop->tail || dyti_queue_waits(self)
                ? DYT_OK
                : dyti_messages_wait(self, loop->epoch);
 }
@@ -142,6 +213,9 @@ static enum dyt_status run_loop(struct dyti_switch *self, struct loop *loop)
                           index);
             }
         }
+        if (st == DYT_OK && dyti_queue_waits(self)) {
+            st = look_at_queue(self, loop);
+        }
         if (st == DYT_OK && dyti_messages_in_flight(self) > 0) {
             st = look_at_messages(self, loop);
         }
@@ -157,6 +231,7 @@ enum dyt_status dyti_switch_transfer(struct dyti_switch *self,
                         .epoch = atomic_load(&self->params.control->epoch)};
     enum dyt_status st;
 
+    dyti_queue_begin(self);
     for (uint32_t i = 0; i < schedule->step_count; i++) {
         self->waits[i] = schedule->step[i].wait_count;
         if (self->waits[i] == 0) {
@@ -165,6 +240,7 @@ enum dyt_status dyti_switch_transfer(struct dyti_switch *self,
     }
     st = run_loop(self, &loop);
     if (st != DYT_OK) {
+        dyti_queue_stop(self);
         dyti_messages_stop(self);
         dyti_fence_give_up(self, loop.epoch);
     }

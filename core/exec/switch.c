@@ -60,6 +60,7 @@ void dyti_switch_destroy(struct dyti_switch *self)
         return;
     }
     dyti_switch_destroy(self->other);
+    dyti_queue_fini(self); /* it counts steps of the schedule */
     dyti_in_place_fini(self);
     dyti_verifier_fini(&self->verifier);
     dyti_messages_fini(self);
@@ -107,11 +108,15 @@ enum dyt_status dyti_switch_create(const struct dyti_switch_params *params,
     }
     if (st == DYT_OK) {
         st = dyti_verifier_init(&self->verifier, &params->plan->plan->inputs,
-                                params->rank, &params->kernels, own_region,
+                                params->rank, &params->kernels,
+                                params->device_memory, own_region,
                                 &self->params);
     }
     if (st == DYT_OK) {
         st = dyti_mode_init(self);
+    }
+    if (st == DYT_OK) {
+        st = dyti_queue_init(self);
     }
     if (st != DYT_OK) {
         DYTI_NOTE("preparing a switch on rank %u", params->rank);
@@ -387,7 +392,7 @@ static enum dyt_status commit(struct dyti_switch *self,
     atomic_store(&rank->serves, order->version);
 #ifdef DYT_TEST_HOOKS
     if (!order->keep_abandoned) {
-        dyti_fault_fill_abandoned(self);
+        return dyti_fault_fill_abandoned(self);
     }
 #endif
     return DYT_OK;
@@ -466,7 +471,9 @@ enum dyt_status dyti_switch_run(struct dyti_switch *self,
     dyti_switch_at(order, DYTI_AT_PREPARED);
     if (st == DYT_OK) {
         region = dyti_trace_begin("exec", "transfer");
-        st = open_live(self, order);
+        st = self->params.met == NULL ? DYT_OK
+                                      : self->params.met(self->params.met_arg);
+        st = st != DYT_OK ? st : open_live(self, order);
         st = st != DYT_OK ? st : remember_sources(self, order);
         st = st != DYT_OK ? st : transfer(self, order);
         if (st != DYT_OK) {

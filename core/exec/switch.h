@@ -31,6 +31,7 @@
 #include "ops/clock.h"
 #include "ops/group.h"
 #include "ops/kernels.h"
+#include "ops/memory.h"
 #include "ops/mover.h"
 #include "ops/wait.h"
 #include "sched/cache.h"
@@ -63,6 +64,13 @@ struct dyti_switch_params {
     void *mover_self;
     const struct dyti_mover_ops *message; /* NULL: all links are mapped */
     void *message_self;
+    /* Of the kernels' device, where segments are memory of one: what the host
+     * shares with it comes from here.  NULL: ordinary memory. */
+    const struct dyti_memory_ops *device_memory;
+    /* All ranks have met, and none has moved a byte yet: peers' memory is made
+     * what it is now.  NULL: nothing.  A failure is as one of the transfer. */
+    enum dyt_status (*met)(void *arg);
+    void *met_arg;
     /* in_place: which links go by messages, as dyti_schedule_build() was told;
      * borrowed for dyti_switch_create() only. */
     const struct dyti_schedule_links *links;

@@ -5,6 +5,19 @@
 #include "exec/switch.h"
 #include "exec/verify.h"
 
+/* A step that a device has queued, and the mark behind it. */
+struct dyti_work {
+    uint32_t step;
+    uint64_t mark;
+};
+
+struct dyti_queue {
+    struct dyti_copy_list **list;  /* [step_count] NULL: it has none; owned */
+    struct dyti_copy_list *commit; /* of `commit`, owned; NULL: none */
+    struct dyti_work *work; /* [step_count] others wait for; reset by a run */
+    uint32_t head, tail;
+};
+
 struct dyti_switch {
     struct dyti_switch_params params;
     const struct dyti_schedule *schedule;
@@ -16,6 +29,7 @@ struct dyti_switch {
     uint64_t *meeting; /* what each rank said when they met, owned */
     uint64_t *counts;  /* [world_size], owned */
     uint64_t kept_bytes, moved_bytes;
+    struct dyti_queue *queue; /* NULL: on the host; owned */
     struct dyti_messages *messages; /* NULL: this rank has none; owned */
     /* Modes: exec/mode.c. */
     struct dyti_switch *other; /* double: the one for when set 1 is live */
@@ -65,6 +79,36 @@ enum dyt_status dyti_messages_poll(struct dyti_switch *self,
 enum dyt_status dyti_messages_wait(struct dyti_switch *self, uint64_t epoch);
 /* Nothing is in flight any more; staging is not touched. */
 void dyti_messages_stop(struct dyti_switch *self);
+
+/* The boxes that a PACK or UNPACK moves, made ready for its device; NULL where
+ * the MOVE does it. */
+enum dyt_status dyti_messages_list(struct dyti_switch *self,
+                                   const struct dyti_step *step,
+                                   struct dyti_copy_list **out_list);
+
+/* ---- queue.c -------------------------------------------------------------
+ */
+
+/* Last of all: what is made ready of a switch on a device.  Nothing on a host.
+ */
+enum dyt_status dyti_queue_init(struct dyti_switch *self);
+void dyti_queue_fini(struct dyti_switch *self);
+bool dyti_queue_is_there(const struct dyti_switch *self);
+void dyti_queue_begin(struct dyti_switch *self);
+/* Of a COPY, PACK or UNPACK; NULL: on the host. */
+struct dyti_copy_list *dyti_queue_list(const struct dyti_switch *self,
+                                       const struct dyti_step *step);
+/* May a step start when those before it are only queued? */
+bool dyti_queue_takes(const struct dyti_switch *self, uint32_t index);
+/* A step has been queued, and others wait until it is done. */
+enum dyt_status dyti_queue_add(struct dyti_switch *self, uint32_t index);
+bool dyti_queue_waits(const struct dyti_switch *self);
+/* The first of them: DYT_PENDING, or it is done. */
+enum dyt_status dyti_queue_poll(struct dyti_switch *self, uint32_t *out_step);
+/* All that was queued is done, and visible to whoever meets this rank now. */
+enum dyt_status dyti_queue_drain(const struct dyti_switch *self);
+/* After a failure: nothing runs any more. */
+void dyti_queue_stop(struct dyti_switch *self);
 
 /* ---- fence.c --------------------------------------------------------------
  */
@@ -156,7 +200,7 @@ enum dyt_status dyti_fault_before(struct dyti_switch *self,
 enum dyt_status dyti_fault_after(struct dyti_switch *self,
                                  const struct dyti_switch_order *order);
 /* After the commit: what the phase abandons reads as NaN. */
-void dyti_fault_fill_abandoned(struct dyti_switch *self);
+enum dyt_status dyti_fault_fill_abandoned(struct dyti_switch *self);
 #endif
 
 #endif /* DYTI_EXEC_SWITCH_INTERNAL_H */

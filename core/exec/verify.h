@@ -15,6 +15,7 @@
 #include "exec/atoms.h"
 #include "ops/group.h"
 #include "ops/kernels.h"
+#include "ops/memory.h"
 #include "plan/plan.h"
 
 #define DYTI_VERIFY_DIMS DYTI_COPY_DIMS
@@ -43,6 +44,7 @@ struct dyti_verifier {
     const struct dyti_model *model; /* borrowed */
     uint32_t rank, world_size;
     struct dyti_kernels kernels;
+    const struct dyti_memory_ops *memory; /* NULL: of no device */
     struct dyti_verify_want *want; /* [want_count], owned */
     uint32_t want_count;
     struct dyti_verify_piece *piece; /* [piece_count], owned */
@@ -67,11 +69,13 @@ struct dyti_verifier {
 typedef unsigned char *(*dyti_verify_region_fn)(const void *arg, uint32_t slot,
                                                 uint32_t kind, uint64_t offset);
 
-/* Prepare for a plan's inputs, once. */
+/* Prepare for a plan's inputs, once.  memory: of the kernels' device, where
+ * regions lie there; NULL: ordinary memory.  Borrowed until fini. */
 enum dyt_status dyti_verifier_init(struct dyti_verifier *verifier,
                                    const struct dyti_plan_inputs *inputs,
                                    uint32_t rank,
                                    const struct dyti_kernels *kernels,
+                                   const struct dyti_memory_ops *memory,
                                    dyti_verify_region_fn region,
                                    const void *region_arg);
 void dyti_verifier_fini(struct dyti_verifier *verifier);

@@ -174,7 +174,16 @@ static enum dyt_status allocate(struct dyti_verifier *v)
     v->box = calloc(count, sizeof(*v->box));
     v->box_word = calloc(count, sizeof(*v->box_word));
     v->box_hash = calloc(count, sizeof(*v->box_hash));
-    v->narrowed = malloc(DYTI_VERIFY_SCRATCH_BYTES);
+    if (v->memory != NULL) { /* its kernels write and read it */
+        enum dyt_status st = v->memory->host_alloc(DYTI_VERIFY_SCRATCH_BYTES,
+                                                   (void **)&v->narrowed);
+
+        if (st != DYT_OK) {
+            return st;
+        }
+    } else {
+        v->narrowed = malloc(DYTI_VERIFY_SCRATCH_BYTES);
+    }
     if (v->vector == NULL || v->box == NULL || v->box_word == NULL ||
         v->box_hash == NULL || v->narrowed == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "verifying %zu pieces", v->piece_count);
@@ -216,6 +225,7 @@ enum dyt_status dyti_verifier_init(struct dyti_verifier *verifier,
                                    const struct dyti_plan_inputs *inputs,
                                    uint32_t rank,
                                    const struct dyti_kernels *kernels,
+                                   const struct dyti_memory_ops *memory,
                                    dyti_verify_region_fn region,
                                    const void *region_arg)
 {
@@ -230,6 +240,7 @@ enum dyt_status dyti_verifier_init(struct dyti_verifier *verifier,
                                .rank = rank,
                                .world_size = inputs->dst->desc.world_size,
                                .kernels = *kernels,
+                               .memory = memory,
                                .want_count = inputs->want_count};
     verifier->want = calloc(inputs->want_count + 1, sizeof(*verifier->want));
     verifier->first =
@@ -266,6 +277,10 @@ void dyti_verifier_fini(struct dyti_verifier *verifier)
     free(verifier->box);
     free(verifier->box_word);
     free(verifier->box_hash);
-    free(verifier->narrowed);
+    if (verifier->memory != NULL) {
+        verifier->memory->host_free(verifier->narrowed);
+    } else {
+        free(verifier->narrowed);
+    }
     *verifier = (struct dyti_verifier){0};
 }

@@ -16,6 +16,10 @@
 #define DYTI_MOVER_CAP_PULL    1u /* reads a peer's memory */
 #define DYTI_MOVER_CAP_PUSH    2u /* writes a peer's memory */
 #define DYTI_MOVER_CAP_MESSAGE 4u /* sends and receives dense bytes */
+/* post() queues behind what the kernels of its params have queued so far, and
+ * before what they queue from then on: it is done when they have passed a later
+ * mark, and its tickets need not be asked for. */
+#define DYTI_MOVER_CAP_QUEUED  8u
 
 /* Bytes before the buffer of a message that are the mover's own. */
 #define DYTI_MOVER_HEAD_BYTES 64u
@@ -57,6 +61,8 @@ struct dyti_move {
     uint32_t peer;
     const struct dyti_copy *copy; /* borrowed until the ticket completes */
     size_t copy_count;
+    struct dyti_copy_list *list; /* the same, made by the kernels of the mover's
+                                    params; NULL: they have made none */
     enum dyti_move_kind kind;
     void *buf; /* DYTI_MOVER_HEAD_BYTES before it are written too; borrowed
                   until the ticket completes */

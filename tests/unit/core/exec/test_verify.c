@@ -82,7 +82,7 @@ static void setup(struct fixture *f, enum dyti_dtype dtype, int64_t hidden)
                                     DYTI_ARENA_ROLLOUT, DYTI_PLAN_KINDS_STATE,
                                     &inputs));
     assert_ok(
-        dyti_verifier_init(&f->verifier, &inputs, 0, &f->kernels, region, f));
+        dyti_verifier_init(&f->verifier, &inputs, 0, &f->kernels, NULL, region, f));
 }
 
 static void teardown(struct fixture *f)
