@@ -136,7 +136,8 @@ static enum dyt_status drop(struct dyti_world *world, uint64_t offset,
                             uint64_t bytes, uint64_t *sum)
 {
     struct dyti_segment_mem *mem = &world->segment[world->params.rank];
-    const struct dyti_memory_ops *ops = world->params.memory;
+    const struct dyti_memory_ops *ops =
+        dyti_world_memory_of(world, world->params.rank);
     uint64_t before = 0, after = 0;
     enum dyt_status st;
 
@@ -152,16 +153,25 @@ static enum dyt_status drop(struct dyti_world *world, uint64_t offset,
     return st;
 }
 
-/* Before anybody touches it: what comes by itself on the host. */
+/* What was dropped of a device has memory again; *sum: how much. */
 static enum dyt_status wake(struct dyti_world *world, uint64_t offset,
-                            uint64_t bytes)
+                            uint64_t bytes, uint64_t *sum)
 {
     struct dyti_segment_mem *mem = &world->segment[world->params.rank];
+    const struct dyti_memory_ops *ops =
+        dyti_world_memory_of(world, world->params.rank);
+    uint64_t before = 0, after = 0;
+    enum dyt_status st;
 
-    return bytes == 0 || mem->base == NULL
-               ? DYT_OK
-               : world->params.memory->wake(
-                     mem, offset, dyti_align_up(bytes, DYTI_ARENA_ALIGN));
+    if (bytes == 0 || mem->base == NULL) {
+        return DYT_OK;
+    }
+    bytes = dyti_align_up(bytes, DYTI_ARENA_ALIGN);
+    st = ops->touched(mem, offset, bytes, &before);
+    st = st != DYT_OK ? st : ops->wake(mem, offset, bytes);
+    st = st != DYT_OK ? st : ops->touched(mem, offset, bytes, &after);
+    *sum += after > before ? after - before : 0;
+    return st;
 }
 
 /* A region of another layout that is awake and whole lies over it: in place
@@ -177,8 +187,11 @@ static bool is_shared(const struct dyti_world *world, uint32_t slot,
                (int)slot, (int)kind);
 }
 
-static enum dyt_status drop_regions(struct dyti_world *world, uint64_t regions,
-                                    uint64_t *sum)
+typedef enum dyt_status (*range_fn)(struct dyti_world *world, uint64_t offset,
+                                    uint64_t bytes, uint64_t *sum);
+
+static enum dyt_status each_range(struct dyti_world *world, uint64_t regions,
+                                  range_fn fn, uint64_t *sum)
 {
     const struct dyti_arena_map *map = &world->map[world->params.rank];
     enum dyt_status st = DYT_OK;
@@ -190,34 +203,32 @@ static enum dyt_status drop_regions(struct dyti_world *world, uint64_t regions,
             continue;
         }
         for (uint32_t set = 0; set < DYTI_ARENA_SETS && st == DYT_OK; set++) {
-            st = drop(world, dyti_arena_offset(map, set, slot, kind),
-                      map->bytes[slot][kind], sum);
+            st = fn(world, dyti_arena_offset(map, set, slot, kind),
+                    map->bytes[slot][kind], sum);
         }
     }
     if (st == DYT_OK && (regions & WORK_BIT) != 0) {
-        st = drop(world, map->work_offset, map->work_bytes, sum);
+        st = fn(world, map->work_offset, map->work_bytes, sum);
     }
     return st;
 }
 
-static enum dyt_status wake_regions(struct dyti_world *world, uint64_t regions)
+/* Nothing of a device runs on them any more: it has no pages that wait. */
+static enum dyt_status drop_regions(struct dyti_world *world, uint64_t regions,
+                                    uint64_t *sum)
 {
-    const struct dyti_arena_map *map = &world->map[world->params.rank];
-    enum dyt_status st = DYT_OK;
+    enum dyt_status st = dyti_kernels_wait(&world->params.kernels);
 
-    for (uint32_t i = 0; i < DYTI_ARENA_SLOT_COUNT * DYTI_KIND_COUNT; i++) {
-        uint32_t slot = i / DYTI_KIND_COUNT, kind = i % DYTI_KIND_COUNT;
+    return st == DYT_OK ? each_range(world, regions, drop, sum) : st;
+}
 
-        for (uint32_t set = 0; set < DYTI_ARENA_SETS && st == DYT_OK &&
-                               (regions & dyti_region_bit(slot, kind)) != 0;
-             set++) {
-            st = wake(world, dyti_arena_offset(map, set, slot, kind),
-                      map->bytes[slot][kind]);
-        }
-    }
-    return st != DYT_OK || (regions & WORK_BIT) == 0
-               ? st
-               : wake(world, map->work_offset, map->work_bytes);
+/* Memory of the host comes as it is touched. */
+static enum dyt_status wake_regions(struct dyti_world *world, uint64_t regions,
+                                    uint64_t *sum)
+{
+    return dyti_world_is_device(world, world->params.rank)
+               ? each_range(world, regions, wake, sum)
+               : DYT_OK;
 }
 
 static uint64_t regions_of_tags(uint32_t tags)
@@ -283,7 +294,7 @@ enum dyt_status dyti_world_restore(struct dyti_world *world, uint32_t tags,
 {
     const struct dyti_arena_map *map = &world->map[world->params.rank];
     struct dyti_residency_report report = {0};
-    uint64_t regions = regions_of_tags(tags);
+    uint64_t regions = regions_of_tags(tags), woken = 0;
     int64_t start = now(world);
     enum dyt_status st = check_tags(world, tags);
 
@@ -291,7 +302,7 @@ enum dyt_status dyti_world_restore(struct dyti_world *world, uint32_t tags,
         return st;
     }
     regions &= atomic_load(&own(world)->asleep);
-    st = wake_regions(world, regions);
+    st = wake_regions(world, regions, &woken);
     if (st != DYT_OK) {
         DYTI_NOTE("waking rank %u", world->params.rank);
         return st;
@@ -334,47 +345,102 @@ static uint64_t physical(const struct dyti_world *world)
     const struct dyti_segment_mem *mem = &world->segment[world->params.rank];
     uint64_t bytes = 0;
 
-    return mem->base == NULL || world->params.memory->touched(
-                                    mem, 0, mem->bytes, &bytes) != DYT_OK
+    return mem->base == NULL ||
+                   dyti_world_memory_of(world, world->params.rank)
+                           ->touched(mem, 0, mem->bytes, &bytes) != DYT_OK
                ? 0
                : bytes;
 }
 
-/* What of a layout the other one neither parks nor lies over: abandoned when
- * its phase ends, and woken before it is filled. */
-static uint64_t moving(const struct dyti_world *world,
-                       enum dyti_arena_slot slot)
+/* What of the ended layout the next one neither parks nor lies over. */
+static uint64_t abandoned(const struct dyti_world *world,
+                          enum dyti_arena_slot from)
 {
     uint64_t regions = 0;
 
     for (uint32_t kind = 0; kind < DYTI_KIND_COUNT; kind++) {
         if (dyti_arena_moves(
                 (const struct dyti_layout *const *)world->params.layout,
-                (int)slot, (int)kind) &&
-            !is_shared(world, (uint32_t)slot, kind)) {
-            regions |= dyti_region_bit((uint32_t)slot, kind);
+                (int)from, (int)kind) &&
+            !is_shared(world, (uint32_t)from, kind)) {
+            regions |= dyti_region_bit((uint32_t)from, kind);
         }
     }
     return regions;
 }
 
-/* Devices: ranks meet, and their mappings of each other follow what slept and
- * woke.  Only then is the memory of what sleeps anybody's. */
-static enum dyt_status follow(struct dyti_world *world)
+/* Whatever of the next layout has memory while its phase runs, but gradients;
+ * what sleeps because somebody said so does not wake. */
+static uint64_t destination(const struct dyti_world *world,
+                            enum dyti_arena_slot to)
 {
-    const struct dyti_world_params *params = &world->params;
-    enum dyt_status st = DYT_OK;
+    uint64_t regions = 0;
 
-    if (dyti_pages_are_host(world->segment[params->rank].pages)) {
-        return DYT_OK;
+    for (uint32_t kind = 0; kind < DYTI_KIND_COUNT; kind++) {
+        regions |= kind == DYTI_GRAD ? 0 : dyti_region_bit((uint32_t)to, kind);
     }
-    st = params->group->barrier(world->group[0]);
-    for (uint32_t r = 0; r < params->world_size && st == DYT_OK; r++) {
-        if (r != params->rank && world->segment[r].base != NULL) {
-            st = params->memory->refresh(&world->segment[r]);
-        }
+    return regions & ~atomic_load(&own(world)->asleep);
+}
+
+/* Make room, and memory for what arrives.  A rank that has none stays asleep,
+ * and so all refuse the switch when they meet. */
+static enum dyt_status make_ready(struct dyti_world *world,
+                                  enum dyti_arena_slot to,
+                                  struct dyti_world_switch_memory *memory)
+{
+    uint32_t tags = to == DYTI_ARENA_ROLLOUT ? DYTI_TAG_BIT(DYTI_TAG_WEIGHTS)
+                                             : DYTI_TAG_BIT(DYTI_TAG_GRAD);
+    uint64_t awake = WORK_BIT | regions_of_tags(tags);
+    uint64_t filled = destination(world, to) | (awake & STATE_REGIONS);
+    int64_t start = now(world);
+    enum dyt_status st = drop_regions(
+        world, WORK_BIT | dyti_region_bit(DYTI_ARENA_TRAIN, DYTI_GRAD),
+        &memory->before.bytes);
+
+    memory->before.ns = now(world) - start;
+    start = now(world);
+    st = st != DYT_OK ? st : wake_regions(world, filled, &memory->woken.bytes);
+    memory->woken.ns = now(world) - start;
+    if (st == DYT_OK) {
+        (void)atomic_fetch_and(&own(world)->asleep, ~awake);
+    } else {
+        (void)atomic_fetch_or(&own(world)->asleep, filled);
     }
     return st;
+}
+
+/* The memory of devices that all have dropped is nobody's: not that of peers
+ * who map it either.  Who is missing here is missed elsewhere. */
+static enum dyt_status let_go(struct dyti_world *world)
+{
+    struct dyti_group all = dyti_world_all(world);
+
+    if (!world->has_devices || !world->maps_own_memory || all.size == 1) {
+        return DYT_OK;
+    }
+    if (all.ops->barrier(all.self) != DYT_OK) {
+        DYTI_LOG(DYTI_LOG_WARN, "edm",
+                 "memory that peers have given back stays mapped until the "
+                 "next switch: %s",
+                 dyti_error_message());
+        return DYT_OK;
+    }
+    return dyti_world_refresh(world);
+}
+
+/* After a switch, however it has ended: what the phase that runs now needs
+ * besides state. */
+static enum dyt_status settle(struct dyti_world *world,
+                              enum dyti_arena_slot phase,
+                              struct dyti_world_switch_memory *memory)
+{
+    uint64_t regions = WORK_BIT;
+
+    if (phase == DYTI_ARENA_TRAIN) {
+        regions |= dyti_region_bit(DYTI_ARENA_TRAIN, DYTI_GRAD);
+    }
+    return wake_regions(world, regions & ~atomic_load(&own(world)->asleep),
+                        &memory->woken.bytes);
 }
 
 enum dyt_status dyti_world_switch(struct dyti_world *world,
@@ -386,40 +452,33 @@ enum dyt_status dyti_world_switch(struct dyti_world *world,
                                   struct dyti_world_switch_memory *out_memory)
 {
     struct dyti_world_switch_memory memory = {0};
-    uint32_t wake = to == DYTI_ARENA_ROLLOUT ? DYTI_TAG_BIT(DYTI_TAG_WEIGHTS)
-                                             : DYTI_TAG_BIT(DYTI_TAG_GRAD);
-    uint64_t after =
-        WORK_BIT | (to == DYTI_ARENA_TRAIN ? regions_of_tags(wake) : 0);
-    int64_t start = now(world);
-    enum dyt_status st = drop_regions(
-        world, WORK_BIT | dyti_region_bit(DYTI_ARENA_TRAIN, DYTI_GRAD),
-        &memory.before.bytes);
+    enum dyt_status ready = make_ready(world, to, &memory), st, settled;
+    int64_t start;
 
-    memory.before.ns = now(world) - start;
-    (void)atomic_fetch_and(&own(world)->asleep,
-                           ~(WORK_BIT | regions_of_tags(wake)));
-    start = now(world);
-    st = st != DYT_OK
-             ? st
-             : wake_regions(world, moving(world, to) |
-                                       (regions_of_tags(wake) & ~after));
-    st = st != DYT_OK ? st : follow(world);
-    st = st != DYT_OK ? st : dyti_switch_run(self, order, out_report);
-    memory.peak_bytes = physical(world);
-    if (st == DYT_OK) {
-        start = now(world);
-        st = drop_regions(world, moving(world, from), &memory.after.bytes);
-        st = st != DYT_OK ? st : follow(world);
-        st = st != DYT_OK ? st : wake_regions(world, after);
-        memory.after.ns = now(world) - start;
+    if (ready != DYT_OK) {
+        DYTI_LOG(DYTI_LOG_ERROR, "edm", "rank %u refuses switch %llu: %s",
+                 world->params.rank, (unsigned long long)order->epoch,
+                 dyti_error_message());
     }
-    if (st != DYT_OK) { /* the old phase goes on */
-        (void)wake_regions(world, WORK_BIT | (from == DYTI_ARENA_TRAIN
-                                                  ? regions_of(DYTI_TAG_GRAD)
-                                                  : 0));
+    st = dyti_switch_run(self, order, out_report);
+    memory.peak_bytes = physical(world);
+    start = now(world);
+    if (st == DYT_OK) {
+        st = drop_regions(world, abandoned(world, from), &memory.after.bytes);
+    }
+    if (out_report->decision == DYTI_DECISION_COMMIT) {
+        settled = let_go(world);
+        st = st != DYT_OK ? st : settled;
+    }
+    memory.after.ns = now(world) - start;
+    settled = settle(
+        world, out_report->decision == DYTI_DECISION_COMMIT ? to : from,
+        &memory);
+    st = st != DYT_OK ? st : settled;
+    if (st != DYT_OK) {
         DYTI_NOTE("switching with memory given back on rank %u",
                   world->params.rank);
-        return st;
+        return ready != DYT_OK ? ready : st;
     }
     DYTI_LOG(
         DYTI_LOG_INFO, "edm",

@@ -2,6 +2,8 @@
  * peers' memory, mover, plans. */
 #include "edm/world_internal.h"
 
+#include "base/log.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,8 +42,9 @@ static enum dyt_status allocate(struct dyti_world *world)
     world->base = calloc(ranks, sizeof(*world->base));
     world->group = calloc(world->table.entry_count, sizeof(*world->group));
     world->domain = calloc(ranks, sizeof(*world->domain));
+    world->reach = calloc(ranks, sizeof(*world->reach));
     if (world->map == NULL || world->segment == NULL || world->base == NULL ||
-        world->group == NULL || world->domain == NULL) {
+        world->group == NULL || world->domain == NULL || world->reach == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "the world of rank %u",
                          world->params.rank);
     }
@@ -113,13 +116,6 @@ static enum dyt_status meet(struct dyti_world *world)
     return world->params.group->barrier(world->group[0]);
 }
 
-bool dyti_world_maps(const struct dyti_world *world, uint32_t rank)
-{
-    const uint32_t *host = world->params.host;
-
-    return host == NULL || host[rank] == host[world->params.rank];
-}
-
 static enum dyt_status open_segment(struct dyti_world *world, uint32_t rank)
 {
     const struct dyti_world_params *params = &world->params;
@@ -130,9 +126,17 @@ static enum dyt_status open_segment(struct dyti_world *world, uint32_t rank)
         return DYT_OK;
     }
     if (world->maps_own_memory) {
-        st = params->memory->map(params->segment_handle[rank],
-                                 params->segment_pages[rank], bytes,
-                                 &world->segment[rank]);
+        st = dyti_world_memory_of(world, rank)
+                 ->map(params->segment_handle[rank],
+                       params->segment_pages[rank], bytes,
+                       &world->segment[rank]);
+        if (st == DYT_ERR_UNSUPPORTED && rank != params->rank) {
+            DYTI_LOG(DYTI_LOG_INFO, "edm",
+                     "rank %u cannot map the memory of rank %u: messages go "
+                     "between them: %s",
+                     params->rank, rank, dyti_error_message());
+            return DYT_OK; /* all hear of it: dyti_world_reach_agree() */
+        }
     } else {
         world->segment[rank] = params->segment_mem[rank];
         if (world->segment[rank].bytes < bytes) {
@@ -175,12 +179,23 @@ static enum dyt_status check_memory(const struct dyti_world *world)
     return DYT_OK;
 }
 
+static enum dyt_status size_segment(const struct dyti_world *world,
+                                    uint64_t bytes)
+{
+    const struct dyti_world_params *params = &world->params;
+    uint64_t part[DYTI_ARENA_PARTS_MAX];
+    uint32_t count = dyti_arena_parts(&world->map[params->rank], part);
+
+    return dyti_world_memory_of(world, params->rank)
+        ->resize(params->segment_handle[params->rank],
+                 params->segment_pages[params->rank], bytes, part, count);
+}
+
 /* Own segment first: peers map it once they know that it has its size. */
 static enum dyt_status open_memory(struct dyti_world *world)
 {
     const struct dyti_world_params *params = &world->params;
     uint64_t bytes = world->map[params->rank].total_bytes;
-    uint64_t part[DYTI_ARENA_PARTS_MAX];
     enum dyt_status st = DYT_OK;
 
     if (world->maps_own_memory && !params->own_is_sized && bytes > 0) {
@@ -188,10 +203,7 @@ static enum dyt_status open_memory(struct dyti_world *world)
         if (st != DYT_OK) {
             return st;
         }
-        st = params->memory->resize(
-            params->segment_handle[params->rank],
-            params->segment_pages[params->rank], bytes, part,
-            dyti_arena_parts(world->params.map + params->rank, part));
+        st = size_segment(world, bytes);
         if (st != DYT_OK) {
             DYTI_NOTE("sizing the segment of rank %u", params->rank);
             return st;
@@ -201,6 +213,7 @@ static enum dyt_status open_memory(struct dyti_world *world)
     for (uint32_t r = 0; r < params->world_size && st == DYT_OK; r++) {
         st = open_segment(world, r);
     }
+    st = st != DYT_OK ? st : dyti_world_reach_agree(world);
     return st == DYT_OK ? meet(world) : st;
 }
 
@@ -242,6 +255,9 @@ enum dyt_status dyti_world_open(const struct dyti_world_params *params,
                                params->world_size, params->rank, params->group);
     if (st == DYT_OK) {
         st = allocate(world);
+    }
+    if (st == DYT_OK) {
+        st = dyti_world_reach_init(world);
     }
     if (st == DYT_OK) {
         st = open_control(world);
@@ -294,7 +310,9 @@ void dyti_world_close(struct dyti_world *world)
     for (uint32_t r = 0; world->maps_own_memory && world->segment != NULL &&
                          r < world->params.world_size;
          r++) {
-        world->params.memory->unmap(&world->segment[r]);
+        if (world->segment[r].base != NULL) {
+            dyti_world_memory_of(world, r)->unmap(&world->segment[r]);
+        }
     }
     if (world->maps_own_memory) {
         world->params.memory->unmap(&world->control_mem);
@@ -305,6 +323,7 @@ void dyti_world_close(struct dyti_world *world)
     free(world->base);
     free(world->group);
     free(world->domain);
+    free(world->reach);
     free(world);
 }
 

@@ -56,12 +56,17 @@ struct dyti_world_params {
     const struct dyti_segment_mem *control_mem; /* NULL: by handle */
     const struct dyti_segment_mem *segment_mem; /* [world_size] */
 
-    const struct dyti_memory_ops *memory;
+    const struct dyti_memory_ops *memory; /* of hosts */
+    /* Of the device whose memory this rank's segment is, by its pages; NULL
+     * where it is of the host.  The device is in use by the calling thread, now
+     * and at every later call, and is that of the kernels. */
+    const struct dyti_memory_ops *device_memory;
     const struct dyti_group_ops *group;
     const struct dyti_mover_ops *mover;   /* of mapped memory */
     const struct dyti_mover_ops *message; /* of messages; NULL: none */
     /* [world_size] host of each rank: memory of other hosts is not mapped, and
-     * links to them go by messages.  Numbered from 0, below world_size.  NULL:
+     * links to them go by messages.  So do links between ranks of which one has
+     * memory of a device, or whose devices do not map each other's.    Numbered from 0, below world_size.  NULL:
      * one host. */
     const uint32_t *host;
     const struct dyti_cluster *cluster; /* NULL: all links are alike */
@@ -122,7 +127,7 @@ void *dyti_world_work(const struct dyti_world *world, uint64_t *out_bytes);
 
 /* Which links go by messages. */
 enum dyti_world_mover {
-    DYTI_WORLD_AUTO,   /* those between hosts */
+    DYTI_WORLD_AUTO,   /* those between ranks that do not map their memory */
     DYTI_WORLD_DIRECT, /* none; refused where memory is not mapped */
     DYTI_WORLD_MESSAGE /* all */
 };
@@ -157,6 +162,11 @@ enum dyt_status dyti_world_prepare(
 
 /* ---- memory ---------------------------------------------------------------
  */
+
+/* Peers' memory is mapped here as they have released and restored it, if it is
+ * a device's; they keep the device's memory until then.  Switches do so when
+ * the ranks have met.  Not collective. */
+enum dyt_status dyti_world_refresh(struct dyti_world *world);
 
 /* One owner of memory on this rank. */
 struct dyti_world_owner {

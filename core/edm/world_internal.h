@@ -23,14 +23,37 @@ struct dyti_world {
     void **group; /* [table.entry_count] own handles, NULL = not a member */
     void *mover, *message; /* message: NULL where there is none */
     struct dyti_group all; /* what the message mover borrows */
+    /* [world_size] ranks with equal numbers map each other's memory: that of
+     * the first of them; owned. */
+    uint32_t *reach;
+    bool has_devices;      /* some rank's segment is memory of a device */
     uint32_t *domain;      /* [world_size] scratch of prepare(), owned */
     struct dyti_switch_cache *cache;
     struct dyti_prepared *prepared;
     size_t prepared_count, prepared_cap;
 };
 
-/* Memory of that rank is mapped here: it is on the same host. */
+/* ---- world_device.c -------------------------------------------------------
+ */
+
+enum dyti_page_kind dyti_world_pages(const struct dyti_world_params *params,
+                                     uint32_t rank);
+bool dyti_world_is_device(const struct dyti_world *world, uint32_t rank);
+/* The table that serves that rank's segment. */
+const struct dyti_memory_ops *dyti_world_memory_of(
+    const struct dyti_world *world, uint32_t rank);
+/* Memory of that rank is mapped here: it is on the same host, and of the same
+ * sort. */
 bool dyti_world_maps(const struct dyti_world *world, uint32_t rank);
+/* Who may map whom, by what all ranks know … */
+enum dyt_status dyti_world_reach_init(struct dyti_world *world);
+/* … and who does, when all have tried.  Collective. */
+enum dyt_status dyti_world_reach_agree(struct dyti_world *world);
+/* dyti_world_refresh(), as switches call it. */
+enum dyt_status dyti_world_met(void *world);
+
+/* ---- world_switch.c -------------------------------------------------------
+ */
 
 /* A switch of these inputs; options with defaults filled in.  Hosts and fan-out
  * of the inputs are set here. */

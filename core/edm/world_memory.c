@@ -26,8 +26,10 @@ static enum dyt_status add_owner(const struct dyti_world *world,
     *owner = (struct dyti_world_owner){.bytes = bytes};
     (void)snprintf(owner->name, sizeof(owner->name), "%s%s%s", what,
                    kind[0] == '\0' ? "" : " ", kind);
-    return world->params.memory->touched(mem, offset, bytes,
-                                         &owner->touched_bytes);
+    return (mem == &world->control_mem
+                ? world->params.memory
+                : dyti_world_memory_of(world, world->params.rank))
+        ->touched(mem, offset, bytes, &owner->touched_bytes);
 }
 
 /* What of a region no layout before it has told: modes lay the regions that

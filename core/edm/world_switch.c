@@ -26,6 +26,17 @@ static bool is_spread(const struct dyti_world_params *params)
     return false;
 }
 
+/* Some ranks do not map each other's memory. */
+static bool is_apart(const struct dyti_world *world)
+{
+    for (uint32_t r = 0; r < world->params.world_size; r++) {
+        if (world->reach[r] != world->reach[0]) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Which ranks map each other's memory, as the switch is to see it; NULL: all.
  * The array is the world's, and filled anew by each call. */
 static enum dyt_status domains(struct dyti_world *world,
@@ -33,15 +44,19 @@ static enum dyt_status domains(struct dyti_world *world,
                                const uint32_t **out_domain)
 {
     const struct dyti_world_params *params = &world->params;
-    const uint32_t *host = params->host;
-    bool spread = is_spread(params);
+    bool apart = is_apart(world);
 
-    if (options->mover == DYTI_WORLD_DIRECT && spread) {
+    if (options->mover == DYTI_WORLD_DIRECT && apart && !is_spread(params)) {
+        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                         "mover direct: some ranks have memory of a device, and "
+                         "others do not map it; use auto or message");
+    }
+    if (options->mover == DYTI_WORLD_DIRECT && apart) {
         return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
                          "mover direct: the ranks are on several hosts, whose "
                          "memory is not mapped; use auto or message");
     }
-    if (!spread && options->mover != DYTI_WORLD_MESSAGE) {
+    if (!apart && options->mover != DYTI_WORLD_MESSAGE) {
         *out_domain = NULL;
         return DYT_OK;
     }
@@ -52,7 +67,8 @@ static enum dyt_status domains(struct dyti_world *world,
                          params->rank);
     }
     for (uint32_t r = 0; r < params->world_size; r++) {
-        world->domain[r] = options->mover == DYTI_WORLD_MESSAGE ? r : host[r];
+        world->domain[r] = 
+            options->mover == DYTI_WORLD_MESSAGE ? r : world->reach[r];
     }
     *out_domain = world->domain;
     return DYT_OK;
@@ -80,6 +96,9 @@ static struct dyti_switch_params params_of(struct dyti_world *world,
                                        .mover_self = world->mover,
                                        .message = params->message,
                                        .message_self = world->message,
+                                       .device_memory = params->device_memory,
+                                       .met = dyti_world_met,
+                                       .met_arg = world,
                                        .wait = params->wait,
                                        .clock = params->clock,
                                        .clock_self = params->clock_self,
