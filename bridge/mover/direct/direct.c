@@ -22,6 +22,12 @@ static enum dyt_status direct_open(const struct dyti_mover_params *params,
                          "direct mover of rank %u of %u: kernels are needed",
                          params->rank, params->world_size);
     }
+    if (params->kernels->ops->wait != NULL) {
+        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                         "direct mover of rank %u: kernels \"%s\" queue their "
+                         "work, and this mover waits for none",
+                         params->rank, params->kernels->ops->name);
+    }
     mover = calloc(1, sizeof(*mover));
     if (mover == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "direct mover of rank %u",
