@@ -31,6 +31,15 @@ struct sw_case {
 static const struct dyti_group_ops *sw_group = &dyti_group_shm;
 static const struct dyti_mover_ops *sw_message; /* NULL: none */
 static const uint32_t *sw_host;                 /* NULL: one */
+/* Ranks whose segments are memory of a device. */
+struct sw_device {
+    const struct dyti_memory_ops *memory;
+    const struct dyti_kernel_ops *kernels;
+    const struct dyti_mover_ops *mover;
+    enum dyti_page_kind pages;
+    uint32_t ranks; /* bit r: rank r is one */
+};
+static const struct sw_device *sw_device; /* NULL: all are of the host */
 /* Not drawn, but as this says; NULL: drawn. */
 struct sw_shape {
     struct dyti_arch arch;
@@ -215,6 +224,31 @@ static inline void sw_case_fini(struct sw_case *c)
 /* ---- memory ---------------------------------------------------------------
  */
 
+static inline bool sw_is_device(uint32_t rank)
+{
+    return sw_device != NULL && (sw_device->ranks >> rank & 1u) != 0;
+}
+
+static inline const struct dyti_memory_ops *sw_memory_of(uint32_t rank)
+{
+    return sw_is_device(rank) ? sw_device->memory : &dyti_memory_host;
+}
+
+/* A segment that the ranks do not size and map themselves. */
+static inline void sw_memory_map(struct sw_memory *memory,
+                                 const struct sw_case *c, uint32_t r)
+{
+    const struct dyti_memory_ops *ops = sw_memory_of(r);
+    uint64_t part[DYTI_ARENA_PARTS_MAX], total = c->map[r].total_bytes;
+    uint32_t count = dyti_arena_parts(&c->map[r], part);
+
+    assert_ok(ops->use(NULL));
+    assert_ok(
+        ops->resize(memory->segment[r], memory->pages[r], total, part, count));
+    assert_ok(ops->map(memory->segment[r], memory->pages[r], total,
+                       &memory->segment_mem[r]));
+}
+
 static inline void sw_memory_open(struct sw_memory *memory, struct sw_case *c,
                                   enum dyt_ranks_kind kind)
 {
@@ -233,8 +267,9 @@ static inline void sw_memory_open(struct sw_memory *memory, struct sw_case *c,
     assert_ok(
         ops->map(memory->control, DYTI_PAGES_4K, bytes, &memory->control_mem));
     for (uint32_t r = 0; r < c->world_size; r++) {
-        memory->pages[r] = DYTI_PAGES_4K;
-        assert_ok(ops->create("rank", DYTI_PAGES_4K, &memory->segment[r]));
+        memory->pages[r] = sw_is_device(r) ? sw_device->pages : DYTI_PAGES_4K;
+        assert_ok(sw_memory_of(r)->create("rank", memory->pages[r],
+                                          &memory->segment[r]));
         if (kind == DYT_RANKS_THREADS) {
             uint64_t total = c->map[r].total_bytes;
 
@@ -252,8 +287,10 @@ static inline void sw_memory_close(struct sw_memory *memory,
     const struct dyti_memory_ops *ops = &dyti_memory_host;
 
     for (uint32_t r = 0; r < world_size; r++) {
-        ops->unmap(&memory->segment_mem[r]);
-        ops->close(memory->segment[r]);
+        if (memory->segment_mem[r].base != NULL) {
+            sw_memory_of(r)->unmap(&memory->segment_mem[r]);
+        }
+        sw_memory_of(r)->close(memory->segment[r]);
     }
     ops->unmap(&memory->control_mem);
     ops->close(memory->control);
@@ -279,8 +316,14 @@ static inline enum dyt_status sw_rank_open(struct sw_rank *rank,
     struct dyti_kernel_params kernel = {.struct_size = sizeof(kernel)};
     enum dyt_status st;
 
-    *rank = (struct sw_rank){.me = me, .kernels = {.ops = &dyti_kernels_host}};
+    *rank = (struct sw_rank){
+        .me = me,
+        .kernels = {.ops = sw_is_device(me->rank) ? sw_device->kernels
+                                                  : &dyti_kernels_host}};
     st = sw_case_init_mode(&rank->c, seed, world_size, &memory->options);
+    if (st == DYT_OK) {
+        st = sw_memory_of(me->rank)->use(NULL);
+    }
     if (st == DYT_OK) {
         st = rank->kernels.ops->open(&kernel, &rank->kernels.self);
     }
@@ -307,6 +350,10 @@ static inline enum dyt_status sw_rank_open(struct sw_rank *rank,
 
         for (int s = 0; s < DYTI_ARENA_SLOT_COUNT; s++) {
             params.layout[s] = rank->c.layout[s];
+        }
+        if (sw_is_device(me->rank)) {
+            params.device_memory = sw_device->memory;
+            params.mover = sw_device->mover;
         }
         if (me->kind == DYT_RANKS_THREADS) {
             params.control_mem = &memory->control_mem;
@@ -335,14 +382,13 @@ typedef bool (*sw_element_fn)(void *arg, unsigned char *at,
                               enum dyti_dtype dtype, uint32_t tensor,
                               uint64_t index);
 
-static inline bool sw_each(const struct sw_rank *rank,
-                           enum dyti_arena_slot slot, enum dyti_kind kind,
-                           sw_element_fn fn, void *arg)
+static inline bool sw_each_at(const struct sw_rank *rank,
+                              enum dyti_arena_slot slot, enum dyti_kind kind,
+                              unsigned char *region, sw_element_fn fn,
+                              void *arg)
 {
     const struct dyti_layout *layout = rank->c.layout[slot];
     const struct dyti_view *view = dyti_layout_view(layout, rank->me->rank);
-    unsigned char *region =
-        dyti_world_region(rank->world, rank->me->rank, slot, kind);
 
     for (uint32_t s = view->kind_first[kind]; s < view->kind_first[kind + 1];
          s++) {
@@ -371,6 +417,36 @@ static inline bool sw_each(const struct sw_rank *rank,
         }
     }
     return true;
+}
+
+/* Of a device: over a copy here, that goes back if it is written to. */
+static inline bool sw_each(const struct sw_rank *rank,
+                           enum dyti_arena_slot slot, enum dyti_kind kind,
+                           sw_element_fn fn, void *arg, bool writes)
+{
+    uint32_t r = rank->me->rank;
+    uint64_t bytes = rank->c.map[r].bytes[slot][kind];
+    unsigned char *region = dyti_world_region(rank->world, r, slot, kind);
+    unsigned char *copy = NULL;
+    bool good = true;
+
+    if (region == NULL || !sw_is_device(r)) {
+        return sw_each_at(rank, slot, kind, region, fn, arg);
+    }
+    copy = malloc(bytes);
+    good = copy != NULL && dyti_kernels_carry(&rank->kernels, copy, region,
+                                              bytes) == DYT_OK;
+    if (!good) {
+        rank_wrong(rank->me, "reading a region: %s", dyti_error_text());
+    }
+    good = good && sw_each_at(rank, slot, kind, copy, fn, arg);
+    if (good && writes &&
+        dyti_kernels_carry(&rank->kernels, region, copy, bytes) != DYT_OK) {
+        rank_wrong(rank->me, "writing a region: %s", dyti_error_text());
+        good = false;
+    }
+    free(copy);
+    return good;
 }
 
 struct sw_expect {
@@ -428,7 +504,7 @@ static inline void sw_write(const struct sw_rank *rank,
 {
     struct sw_expect e = {version, kind, rank->me, rank};
 
-    (void)sw_each(rank, slot, kind, sw_write_one, &e);
+    (void)sw_each(rank, slot, kind, sw_write_one, &e, true);
 }
 
 static inline bool sw_check(const struct sw_rank *rank,
@@ -437,7 +513,7 @@ static inline bool sw_check(const struct sw_rank *rank,
 {
     struct sw_expect e = {version, kind, rank->me, rank};
 
-    return sw_each(rank, slot, kind, sw_check_one, &e);
+    return sw_each(rank, slot, kind, sw_check_one, &e, false);
 }
 
 /* All kinds of a slot that hold state. */
