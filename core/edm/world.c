@@ -226,9 +226,11 @@ static enum dyt_status open_tools(struct dyti_world *world)
     enum dyt_status st = world->params.mover->open(&mover, &world->mover);
 
     if (st == DYT_OK && world->params.message != NULL) {
-        world->all = dyti_world_all(world);
         mover.group = &world->all;
-        st = world->params.message->open(&mover, &world->message);
+        st = dyti_world_open_messages(world);
+        st = st != DYT_OK
+                 ? st
+                 : world->params.message->open(&mover, &world->message);
     }
     if (st != DYT_OK) {
         return st;
@@ -254,6 +256,9 @@ enum dyt_status dyti_world_open(const struct dyti_world_params *params,
     st = dyti_group_table_init(&world->table, params->layout,
                                params->world_size, params->rank, params->group);
     if (st == DYT_OK) {
+        world->message_at = world->table.total_bytes;
+        world->table.total_bytes += dyti_world_message_bytes(
+            params->message_group, params->world_size);
         st = allocate(world);
     }
     if (st == DYT_OK) {
@@ -300,6 +305,9 @@ void dyti_world_close(struct dyti_world *world)
     }
     if (world->message != NULL) {
         world->params.message->close(world->message);
+    }
+    if (world->message_group != NULL) {
+        world->params.message_group->close(world->message_group);
     }
     for (size_t i = 0; world->group != NULL && i < world->table.entry_count;
          i++) {

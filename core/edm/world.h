@@ -64,6 +64,10 @@ struct dyti_world_params {
     const struct dyti_group_ops *group;
     const struct dyti_mover_ops *mover;   /* of mapped memory */
     const struct dyti_mover_ops *message; /* of messages; NULL: none */
+    /* What carries messages where all ranks have memory of devices; NULL:
+     * `group` does.  Its region lies behind those of the control segment, which
+     * so is dyti_world_message_bytes() larger. */
+    const struct dyti_group_ops *message_group;
     /* [world_size] host of each rank: memory of other hosts is not mapped, and
      * links to them go by messages.  So do links between ranks of which one has
      * memory of a device, or whose devices do not map each other's.    Numbered from 0, below world_size.  NULL:
@@ -86,6 +90,10 @@ enum dyt_status dyti_world_control_bytes(
     const struct dyti_layout *const layout[DYTI_ARENA_SLOT_COUNT],
     uint32_t world_size, const struct dyti_group_ops *group,
     uint64_t *out_bytes);
+
+/* What a group of messages adds to it. */
+uint64_t dyti_world_message_bytes(const struct dyti_group_ops *message_group,
+                                  uint32_t world_size);
 
 /**
  * Open the world of one rank.  Collective over all ranks; blocks.

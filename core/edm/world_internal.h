@@ -23,6 +23,8 @@ struct dyti_world {
     void **group; /* [table.entry_count] own handles, NULL = not a member */
     void *mover, *message; /* message: NULL where there is none */
     struct dyti_group all; /* what the message mover borrows */
+    void *message_group;   /* all ranks, of devices; NULL: there is none */
+    uint64_t message_at;   /* byte of its region in the control segment */
     /* [world_size] ranks with equal numbers map each other's memory: that of
      * the first of them; owned. */
     uint32_t *reach;
@@ -49,6 +51,8 @@ bool dyti_world_maps(const struct dyti_world *world, uint32_t rank);
 enum dyt_status dyti_world_reach_init(struct dyti_world *world);
 /* … and who does, when all have tried.  Collective. */
 enum dyt_status dyti_world_reach_agree(struct dyti_world *world);
+/* The group that carries messages, in world->all. */
+enum dyt_status dyti_world_open_messages(struct dyti_world *world);
 /* dyti_world_refresh(), as switches call it. */
 enum dyt_status dyti_world_met(void *world);
 

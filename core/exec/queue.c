@@ -3,7 +3,7 @@
  * one before it has only been queued.
  *
  * A device does what was queued in that order.  So a step that is queued too
- * may be so at once; one that the host does, or another rank (a message, a
+ * may be so at once; one that the host does, or another rank (a message of the host's, a
  * fence), waits until the device is past it.  On the host nothing is queued,
  * and none of this is there. */
 #include "exec/switch_internal.h"
@@ -83,6 +83,11 @@ enum dyt_status dyti_queue_init(struct dyti_switch *self)
         self->queue->list = calloc((size_t)steps + 1, sizeof(void *));
         self->queue->work = calloc((size_t)steps + 1, sizeof(struct dyti_work));
     }
+    if (self->queue != NULL && self->params.message != NULL) {
+        self->queue->takes_messages =
+            self->params.message->queued != NULL &&
+            self->params.message->queued(self->params.message_self);
+    }
     if (self->queue == NULL || self->queue->list == NULL ||
         self->queue->work == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "a queue of %u steps", steps);
@@ -146,6 +151,9 @@ bool dyti_queue_takes(const struct dyti_switch *self, uint32_t index)
     case DYTI_STEP_UNPACK:
     case DYTI_STEP_FENCE:
         return self->queue != NULL;
+    case DYTI_STEP_MOVE:
+    case DYTI_STEP_COLLECTIVE:
+        return self->queue != NULL && self->queue->takes_messages;
     default:
         return false;
     }

@@ -16,6 +16,7 @@ struct dyti_queue {
     struct dyti_copy_list *commit; /* of `commit`, owned; NULL: none */
     struct dyti_work *work; /* [step_count] others wait for; reset by a run */
     uint32_t head, tail;
+    bool takes_messages; /* they come after what is queued by themselves */
 };
 
 struct dyti_switch {

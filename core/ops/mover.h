@@ -64,8 +64,8 @@ struct dyti_move {
     struct dyti_copy_list *list; /* the same, made by the kernels of the mover's
                                     params; NULL: they have made none */
     enum dyti_move_kind kind;
-    void *buf; /* DYTI_MOVER_HEAD_BYTES before it are written too; borrowed
-                  until the ticket completes */
+    void *buf; /* DYTI_MOVER_HEAD_BYTES before it are written too, unless the
+                  mover is queued(); borrowed until the ticket completes */
     uint64_t size_bytes;
     /* SEND, RECV of movers whose through() says so: the bytes come from there
      * and not from `buf`, whose head alone is used; borrowed until the ticket
@@ -110,6 +110,10 @@ struct dyti_mover_ops {
      * that have ended, whose tickets are spent.  NULL: there is no such way. */
     enum dyt_status (*landed)(void *self, uint64_t *mark, uint32_t cap,
                               uint32_t *out_count);
+    /* Do messages come after what kernels have queued, and need not wait for
+     * it?  Their buffers are a device's, and all but the head of a message is
+     * there.  NULL: no. */
+    bool (*queued)(const void *self);
 };
 
 #endif /* DYTI_OPS_MOVER_H */

@@ -1,7 +1,8 @@
 /* Each message carries a head that says whose it is: the switch, and the number
  * among those of its pair.  What was lost, came twice, or is left over from an
  * earlier switch so has a name, whatever the group does.  Where the group can,
- * payloads go through: made and taken in the memory that it shares. */
+ * payloads go through: made and taken in the memory that it shares.  Where its
+ * buffers are a device's, heads lie here and payloads there. */
 #include "mover/message/message.h"
 
 #include <stdlib.h>
@@ -45,11 +46,14 @@ struct flight {
     uint16_t next;  /* of the free ones: index + 1 */
     bool open, is_send;
     bool foreign; /* its head is not the one that was due */
+    /* Of a group of a device: `head`; else that is in front of the buffer. */
+    _Alignas(16) unsigned char own[DYTI_MOVER_HEAD_BYTES];
 };
 
 struct message {
     struct dyti_group group; /* borrowed handle */
     uint32_t rank, world_size;
+    bool is_device; /* the group's buffers are */
     uint64_t epoch;
     uint64_t *sent, *received; /* [world_size] posted in this switch, owned */
     uint16_t unused;           /* index + 1 */
@@ -110,6 +114,7 @@ static enum dyt_status message_open(const struct dyti_mover_params *params,
     mover->group = *group;
     mover->rank = params->rank;
     mover->world_size = params->world_size;
+    mover->is_device = (group->ops->caps & DYTI_GROUP_CAP_DEVICE) != 0;
     free_flights(mover);
     *out_self = mover;
     return DYT_OK;
@@ -172,10 +177,44 @@ static enum dyt_status part_of(void *arg, uint64_t at, void *dense,
                                        at - DYTI_MOVER_HEAD_BYTES, from, bytes);
 }
 
+static bool message_queued(const void *self)
+{
+    const struct message *mover = self;
+
+    return mover->is_device;
+}
+
 static struct head *head_of(const struct dyti_move_part *part)
 {
     return (struct head *)(void *)((unsigned char *)part->buf -
                                    DYTI_MOVER_HEAD_BYTES);
+}
+
+static void write_head(const struct message *mover, struct head *head,
+                       uint64_t number, uint64_t bytes, uint32_t to)
+{
+    memset(head, 0, DYTI_MOVER_HEAD_BYTES);
+    *head = (struct head){MAGIC, mover->epoch, number, bytes, mover->rank, to};
+}
+
+/* Where the bytes are: behind the head, or apart from it. */
+static void place_bytes(const struct message *mover,
+                        const struct dyti_move_part *part, uint64_t bytes,
+                        struct flight *flight, struct dyti_p2p *p2p)
+{
+    if (!mover->is_device) {
+        flight->head = head_of(part);
+        p2p->buf = flight->head;
+        p2p->size_bytes = bytes + DYTI_MOVER_HEAD_BYTES;
+        return;
+    }
+    flight->head = (struct head *)(void *)flight->own;
+    if (flight->is_send) {
+        write_head(mover, flight->head, flight->number, bytes, flight->to);
+    }
+    p2p->head = flight->head;
+    p2p->buf = part->buf;
+    p2p->size_bytes = bytes;
 }
 
 /* One message, with everything but its place among others. */
@@ -189,7 +228,6 @@ static enum dyt_status post_part(struct message *mover,
     struct dyti_p2p p2p = {.peer = part->peer, .is_send = part->is_send};
     enum dyt_status st;
 
-    form.head = head_of(part);
     form.bytes = bytes;
     form.peer = part->peer;
     form.is_send = part->is_send;
@@ -200,9 +238,8 @@ static enum dyt_status post_part(struct message *mover,
     form.life = flight->life + 1;
     form.next = flight->next;
     *flight = form;
-    p2p.buf = form.head;
+    place_bytes(mover, part, bytes, flight, &p2p);
     p2p.through = part->through == NULL ? NULL : &flight->part;
-    p2p.size_bytes = bytes + DYTI_MOVER_HEAD_BYTES;
     st = mover->group.ops->post(mover->group.self, &p2p, &flight->group_ticket);
     if (st == DYT_OK) {
         mover->unused = flight->next;
@@ -211,13 +248,6 @@ static enum dyt_status post_part(struct message *mover,
         *out_place = place;
     }
     return st;
-}
-
-static void write_head(const struct message *mover, struct head *head,
-                       uint64_t number, uint64_t bytes, uint32_t to)
-{
-    memset(head, 0, DYTI_MOVER_HEAD_BYTES);
-    *head = (struct head){MAGIC, mover->epoch, number, bytes, mover->rank, to};
 }
 
 static enum dyt_status post_one(struct message *mover,
@@ -238,7 +268,7 @@ static enum dyt_status post_one(struct message *mover,
         return DYT_PENDING;
     }
     count = &(is_send ? mover->sent : mover->received)[move->peer];
-    if (is_send) {
+    if (is_send && !mover->is_device) {
         write_head(mover, head_of(&part), *count, move->size_bytes, move->peer);
     }
     st = post_part(mover, &part, move->size_bytes,
@@ -272,7 +302,8 @@ static enum dyt_status post_fused(struct message *mover,
         const struct dyti_move_part *part = &move->part[i];
 
         st = check(mover, part, move->size_bytes);
-        if (st == DYT_OK && part->is_send) { /* equal where the buffer is */
+        if (st == DYT_OK && part->is_send && !mover->is_device) {
+            /* equal where the buffer is */
             write_head(mover, head_of(part), move->number, move->size_bytes,
                        ALL_MEMBERS);
         }
@@ -539,5 +570,6 @@ const struct dyti_mover_ops dyti_mover_message = {
     .begin = message_begin,
     .wait = message_wait,
     .through = message_through,
+    .queued = message_queued,
     .landed = message_landed,
 };
