@@ -471,9 +471,9 @@ enum dyt_status dyti_world_switch(struct dyti_world *world,
         st = st != DYT_OK ? st : settled;
     }
     memory.after.ns = now(world) - start;
-    settled = settle(
-        world, out_report->decision == DYTI_DECISION_COMMIT ? to : from,
-        &memory);
+    settled =
+        settle(world, out_report->decision == DYTI_DECISION_COMMIT ? to : from,
+               &memory);
     st = st != DYT_OK ? st : settled;
     if (st != DYT_OK) {
         DYTI_NOTE("switching with memory given back on rank %u",

@@ -126,10 +126,10 @@ static enum dyt_status open_segment(struct dyti_world *world, uint32_t rank)
         return DYT_OK;
     }
     if (world->maps_own_memory) {
-        st = dyti_world_memory_of(world, rank)
-                 ->map(params->segment_handle[rank],
-                       params->segment_pages[rank], bytes,
-                       &world->segment[rank]);
+        st =
+            dyti_world_memory_of(world, rank)
+                ->map(params->segment_handle[rank], params->segment_pages[rank],
+                      bytes, &world->segment[rank]);
         if (st == DYT_ERR_UNSUPPORTED && rank != params->rank) {
             DYTI_LOG(DYTI_LOG_INFO, "edm",
                      "rank %u cannot map the memory of rank %u: messages go "
@@ -257,8 +257,8 @@ enum dyt_status dyti_world_open(const struct dyti_world_params *params,
                                params->world_size, params->rank, params->group);
     if (st == DYT_OK) {
         world->message_at = world->table.total_bytes;
-        world->table.total_bytes += dyti_world_message_bytes(
-            params->message_group, params->world_size);
+        world->table.total_bytes +=
+            dyti_world_message_bytes(params->message_group, params->world_size);
         st = allocate(world);
     }
     if (st == DYT_OK) {

@@ -63,13 +63,13 @@ enum dyt_status dyti_world_reach_init(struct dyti_world *world)
                          params->rank);
     }
     if (is_device == dyti_kernels_any_memory(&params->kernels)) {
-        return DYTI_FAIL(DYT_ERR_INVALID,
-                         "the segment of rank %u has pages \"%s\", which its "
-                         "kernels \"%s\" are not for",
-                         params->rank,
-                         dyti_page_kind_name(
-                             dyti_world_pages(params, params->rank)),
-                         params->kernels.ops->name);
+        return DYTI_FAIL(
+            DYT_ERR_INVALID,
+            "the segment of rank %u has pages \"%s\", which its "
+            "kernels \"%s\" are not for",
+            params->rank,
+            dyti_page_kind_name(dyti_world_pages(params, params->rank)),
+            params->kernels.ops->name);
     }
     for (uint32_t r = 0; r < params->world_size; r++) {
         uint32_t first = 0;
@@ -170,10 +170,9 @@ enum dyt_status dyti_world_open_messages(struct dyti_world *world)
         .rank = params->rank,
         .size = params->world_size,
         .world_rank = world->table.entry[0].member,
-        .shared =
-            (unsigned char *)world->control_mem.base + world->message_at,
-        .shared_bytes = dyti_world_message_bytes(params->message_group,
-                                                 params->world_size),
+        .shared = (unsigned char *)world->control_mem.base + world->message_at,
+        .shared_bytes =
+            dyti_world_message_bytes(params->message_group, params->world_size),
         .abort = &world->control->abort,
         .timeout_ns = params->timeout_ns,
         .oversubscribed = params->oversubscribed,
@@ -208,8 +207,7 @@ enum dyt_status dyti_world_refresh(struct dyti_world *world)
 {
     const struct dyti_world_params *params = &world->params;
 
-    if (!world->maps_own_memory ||
-        !dyti_world_is_device(world, params->rank)) {
+    if (!world->maps_own_memory || !dyti_world_is_device(world, params->rank)) {
         return DYT_OK;
     }
     for (uint32_t r = 0; r < params->world_size; r++) {

@@ -28,8 +28,8 @@ struct dyti_world {
     /* [world_size] ranks with equal numbers map each other's memory: that of
      * the first of them; owned. */
     uint32_t *reach;
-    bool has_devices;      /* some rank's segment is memory of a device */
-    uint32_t *domain;      /* [world_size] scratch of prepare(), owned */
+    bool has_devices; /* some rank's segment is memory of a device */
+    uint32_t *domain; /* [world_size] scratch of prepare(), owned */
     struct dyti_switch_cache *cache;
     struct dyti_prepared *prepared;
     size_t prepared_count, prepared_cap;

@@ -47,9 +47,10 @@ static enum dyt_status domains(struct dyti_world *world,
     bool apart = is_apart(world);
 
     if (options->mover == DYTI_WORLD_DIRECT && apart && !is_spread(params)) {
-        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                         "mover direct: some ranks have memory of a device, and "
-                         "others do not map it; use auto or message");
+        return DYTI_FAIL(
+            DYT_ERR_UNSUPPORTED,
+            "mover direct: some ranks have memory of a device, and "
+            "others do not map it; use auto or message");
     }
     if (options->mover == DYTI_WORLD_DIRECT && apart) {
         return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
@@ -67,7 +68,7 @@ static enum dyt_status domains(struct dyti_world *world,
                          params->rank);
     }
     for (uint32_t r = 0; r < params->world_size; r++) {
-        world->domain[r] = 
+        world->domain[r] =
             options->mover == DYTI_WORLD_MESSAGE ? r : world->reach[r];
     }
     *out_domain = world->domain;

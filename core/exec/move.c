@@ -34,7 +34,7 @@ struct dyti_messages {
     const struct dyti_mover_ops *mover;
     void *mover_self;
     const struct dyti_memory_ops *memory; /* of own_staging; NULL: ordinary */
-    unsigned char *staging;           /* [schedule->staging_bytes] */
+    unsigned char *staging;               /* [schedule->staging_bytes] */
     unsigned char *own_staging;       /* the same where it is owned, or NULL */
     struct dyti_stream_boxes *stream; /* [stream_count], owned */
     uint32_t *link; /* [2 * world_size] next to post of each link, owned */

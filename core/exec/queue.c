@@ -3,9 +3,9 @@
  * one before it has only been queued.
  *
  * A device does what was queued in that order.  So a step that is queued too
- * may be so at once; one that the host does, or another rank (a message of the host's, a
- * fence), waits until the device is past it.  On the host nothing is queued,
- * and none of this is there. */
+ * may be so at once; one that the host does, or another rank (a message of the
+ * host's, a fence), waits until the device is past it.  On the host nothing is
+ * queued, and none of this is there. */
 #include "exec/switch_internal.h"
 
 #include <stdlib.h>
@@ -178,8 +178,7 @@ bool dyti_queue_waits(const struct dyti_switch *self)
 enum dyt_status dyti_queue_poll(struct dyti_switch *self, uint32_t *out_step)
 {
     const struct dyti_work *work = &self->queue->work[self->queue->head];
-    enum dyt_status st =
-        dyti_kernels_passed(&self->params.kernels, work->mark);
+    enum dyt_status st = dyti_kernels_passed(&self->params.kernels, work->mark);
 
     if (st == DYT_OK) {
         *out_step = work->step;

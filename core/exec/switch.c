@@ -107,10 +107,9 @@ enum dyt_status dyti_switch_create(const struct dyti_switch_params *params,
         st = dyti_messages_init(self);
     }
     if (st == DYT_OK) {
-        st = dyti_verifier_init(&self->verifier, &params->plan->plan->inputs,
-                                params->rank, &params->kernels,
-                                params->device_memory, own_region,
-                                &self->params);
+        st = dyti_verifier_init(
+            &self->verifier, &params->plan->plan->inputs, params->rank,
+            &params->kernels, params->device_memory, own_region, &self->params);
     }
     if (st == DYT_OK) {
         st = dyti_mode_init(self);

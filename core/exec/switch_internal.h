@@ -30,7 +30,7 @@ struct dyti_switch {
     uint64_t *meeting; /* what each rank said when they met, owned */
     uint64_t *counts;  /* [world_size], owned */
     uint64_t kept_bytes, moved_bytes;
-    struct dyti_queue *queue; /* NULL: on the host; owned */
+    struct dyti_queue *queue;       /* NULL: on the host; owned */
     struct dyti_messages *messages; /* NULL: this rank has none; owned */
     /* Modes: exec/mode.c. */
     struct dyti_switch *other; /* double: the one for when set 1 is live */

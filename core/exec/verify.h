@@ -45,7 +45,7 @@ struct dyti_verifier {
     uint32_t rank, world_size;
     struct dyti_kernels kernels;
     const struct dyti_memory_ops *memory; /* NULL: of no device */
-    struct dyti_verify_want *want; /* [want_count], owned */
+    struct dyti_verify_want *want;        /* [want_count], owned */
     uint32_t want_count;
     struct dyti_verify_piece *piece; /* [piece_count], owned */
     size_t piece_count, piece_cap;

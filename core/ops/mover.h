@@ -19,7 +19,7 @@
 /* post() queues behind what the kernels of its params have queued so far, and
  * before what they queue from then on: it is done when they have passed a later
  * mark, and its tickets need not be asked for. */
-#define DYTI_MOVER_CAP_QUEUED  8u
+#define DYTI_MOVER_CAP_QUEUED 8u
 
 /* Bytes before the buffer of a message that are the mover's own. */
 #define DYTI_MOVER_HEAD_BYTES 64u

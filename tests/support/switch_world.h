@@ -316,10 +316,10 @@ static inline enum dyt_status sw_rank_open(struct sw_rank *rank,
     struct dyti_kernel_params kernel = {.struct_size = sizeof(kernel)};
     enum dyt_status st;
 
-    *rank = (struct sw_rank){
-        .me = me,
-        .kernels = {.ops = sw_is_device(me->rank) ? sw_device->kernels
-                                                  : &dyti_kernels_host}};
+    *rank = (struct sw_rank){.me = me,
+                             .kernels = {.ops = sw_is_device(me->rank)
+                                                    ? sw_device->kernels
+                                                    : &dyti_kernels_host}};
     st = sw_case_init_mode(&rank->c, seed, world_size, &memory->options);
     if (st == DYT_OK) {
         st = sw_memory_of(me->rank)->use(NULL);
@@ -434,8 +434,8 @@ static inline bool sw_each(const struct sw_rank *rank,
         return sw_each_at(rank, slot, kind, region, fn, arg);
     }
     copy = malloc(bytes);
-    good = copy != NULL && dyti_kernels_carry(&rank->kernels, copy, region,
-                                              bytes) == DYT_OK;
+    good = copy != NULL &&
+           dyti_kernels_carry(&rank->kernels, copy, region, bytes) == DYT_OK;
     if (!good) {
         rank_wrong(rank->me, "reading a region: %s", dyti_error_text());
     }

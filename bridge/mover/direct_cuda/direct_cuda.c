@@ -18,7 +18,8 @@ struct direct_cuda {
     struct dyti_kernels kernels; /* borrowed handle */
     uint32_t rank, world_size;
     dyti_ticket posted;
-    dyti_ticket marked; /* posts that `mark` is behind; == done: there is none */
+    dyti_ticket
+        marked; /* posts that `mark` is behind; == done: there is none */
     dyti_ticket done;
     uint64_t mark;
 };

@@ -81,8 +81,8 @@ static void setup(struct fixture *f, enum dyti_dtype dtype, int64_t hidden)
     assert_ok(dyti_plan_inputs_init(f->src, DYTI_ARENA_TRAIN, f->dst,
                                     DYTI_ARENA_ROLLOUT, DYTI_PLAN_KINDS_STATE,
                                     &inputs));
-    assert_ok(
-        dyti_verifier_init(&f->verifier, &inputs, 0, &f->kernels, NULL, region, f));
+    assert_ok(dyti_verifier_init(&f->verifier, &inputs, 0, &f->kernels, NULL,
+                                 region, f));
 }
 
 static void teardown(struct fixture *f)
