@@ -54,7 +54,7 @@ static cudaError_t allocate(void **ptr, uint64_t bytes, int kind)
         *ptr = nullptr;
         return cudaSuccess;
     }
-    if (sim.held_bytes + held > sim.machine.memory_bytes ||
+    if (!has_room(current_device(), held) ||
         (pages = take_addresses(held, PAGE)) == nullptr) {
         return cudaErrorMemoryAllocation;
     }
@@ -70,13 +70,14 @@ static cudaError_t allocate(void **ptr, uint64_t bytes, int kind)
 
     r.bytes = bytes;
     r.kind = kind;
+    r.device = current_device();
     r.is_open = kind == RANGE_MANAGED;
     if (!r.is_open) {
         mprotect(pages, held, PROT_NONE);
     }
     sim.live[reinterpret_cast<uint64_t>(*ptr)] = r;
     watch_signals();
-    sim.held_bytes += held;
+    sim.held[r.device] += held;
     return cudaSuccess;
 }
 
@@ -93,7 +94,7 @@ static void give_back(uint64_t base, range r)
         fallocate(sim.memory.data_fd,
                   FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at,
                   static_cast<off_t>(bytes));
-        sim.held_bytes -= bytes;
+        sim.held[r.device] -= bytes;
     }
     mmap(pages, bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED,
          sim.memory.data_fd, at);
@@ -166,6 +167,7 @@ cudaError_t cudaMalloc(void **ptr, size_t bytes)
 {
     guard hold(sim.lock);
 
+    GPUSIM_CALL();
     return result(sim.sticky != cudaSuccess
                       ? sim.sticky
                       : allocate(ptr, bytes, RANGE_MALLOC));
@@ -176,6 +178,7 @@ cudaError_t cudaFree(void *ptr)
 {
     guard hold(sim.lock);
 
+    GPUSIM_CALL();
     run_all();
     return result(release(ptr, false));
 }
@@ -184,6 +187,7 @@ cudaError_t cudaMallocAsync(void **ptr, size_t bytes, cudaStream_t stream)
 {
     guard hold(sim.lock);
 
+    GPUSIM_CALL();
     return result(stream_of(stream) == nullptr
                       ? cudaErrorInvalidResourceHandle
                       : allocate(ptr, bytes, RANGE_MALLOC));
@@ -193,6 +197,7 @@ cudaError_t cudaFreeAsync(void *ptr, cudaStream_t stream)
 {
     guard hold(sim.lock);
 
+    GPUSIM_CALL();
     if (stream_of(stream) == nullptr) {
         return result(cudaErrorInvalidResourceHandle);
     }
@@ -204,15 +209,18 @@ cudaError_t cudaMallocManaged(void **ptr, size_t bytes, unsigned)
 {
     guard hold(sim.lock);
 
+    GPUSIM_CALL();
     return result(allocate(ptr, bytes, RANGE_MANAGED));
 }
 
 cudaError_t cudaHostAlloc(void **ptr, size_t bytes, unsigned)
 {
     guard hold(sim.lock);
-    void *at = mmap(nullptr, up(bytes, PAGE), PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *at;
 
+    GPUSIM_CALL();
+    at = mmap(nullptr, up(bytes, PAGE), PROT_READ | PROT_WRITE,
+              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED || bytes == 0) {
         return result(cudaErrorMemoryAllocation);
     }
@@ -226,6 +234,7 @@ cudaError_t cudaFreeHost(void *ptr)
     guard hold(sim.lock);
     auto found = sim.pinned.find(reinterpret_cast<uint64_t>(ptr));
 
+    GPUSIM_CALL();
     run_all();
     if (found == sim.pinned.end()) {
         return result(cudaErrorInvalidValue);
@@ -235,23 +244,13 @@ cudaError_t cudaFreeHost(void *ptr)
     return result(cudaSuccess);
 }
 
-cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
-{
-    guard hold(sim.lock);
-
-    *total_bytes = sim.machine.memory_bytes;
-    *free_bytes = sim.machine.memory_bytes > sim.held_bytes
-                      ? sim.machine.memory_bytes - sim.held_bytes
-                      : 0;
-    return result(cudaSuccess);
-}
-
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes,
                                      const void *ptr)
 {
     guard hold(sim.lock);
     gpusim_fault kind;
 
+    GPUSIM_CALL();
     *attributes = {};
     attributes->device = -1;
     if (in_arena(ptr) && wrong_with(ptr, 1, false, &kind) == nullptr) {
@@ -260,7 +259,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes,
 
         attributes->type =
             is_managed ? cudaMemoryTypeManaged : cudaMemoryTypeDevice;
-        attributes->device = 0;
+        attributes->device = found->second.device;
         attributes->devicePointer = const_cast<void *>(ptr);
         attributes->hostPointer =
             is_managed ? attributes->devicePointer : nullptr;

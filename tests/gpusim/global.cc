@@ -66,6 +66,10 @@ void global(const void *ptr, size_t bytes, size_t alignment, access how,
         return;
     }
     wrong = wrong_with(ptr, bytes, how != access::load, &kind);
+    if (wrong == nullptr && !reachable(below(sim.live, address)->second)) {
+        kind = GPUSIM_UNMAPPED;
+        wrong = "memory of another device, without access to it";
+    }
     if (wrong != nullptr) {
         stop_with(kind, cudaErrorIllegalAddress, "%s:%d: %s", file, line,
                   wrong);

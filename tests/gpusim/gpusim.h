@@ -99,6 +99,19 @@ const char *gpusim_fault_name(enum gpusim_fault kind);
  * still there; how many. */
 uint64_t gpusim_leaks(void);
 
+/* ---- errors on purpose ---------------------------------------------------
+ * One at a time; gpusim_reset() forgets it. */
+
+/* The nth call (from 1) of this name ("cudaMalloc", "cuMemMap"; "launch" for
+ * kernels) does nothing and returns `error`.  NULL: the nth of any but those
+ * that give something back or only ask; error 0: the unknown one. */
+void gpusim_fail_call(const char *name, uint64_t nth, int error);
+/* The nth piece of work that runs from now on (a kernel, a copy, a fill) ends
+ * with this error, as does every call after it: as when a kernel breaks. */
+void gpusim_fail_work(uint64_t nth, int error);
+/* Has it happened?  A test goes through all calls by growing nth until not. */
+bool gpusim_has_failed(void);
+
 void gpusim_traffic_clear(void);
 void gpusim_traffic_get(struct gpusim_traffic *out_traffic);
 

@@ -21,6 +21,7 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *ptr)
     auto found = below(sim.live, reinterpret_cast<uint64_t>(ptr));
     ipc_handle ours;
 
+    GPUSIM_CALL();
     if (found == sim.live.end() || found->second.kind != RANGE_MALLOC ||
         found->first != reinterpret_cast<uint64_t>(ptr)) {
         return result(cudaErrorInvalidValue);
@@ -47,6 +48,7 @@ cudaError_t cudaIpcOpenMemHandle(void **ptr, cudaIpcMemHandle_t handle,
     ipc_handle theirs;
     range r;
 
+    GPUSIM_CALL();
     memcpy(&theirs, &handle, sizeof(theirs));
     if (theirs.pid == getpid()) {
         return result(cudaErrorInvalidResourceHandle); // as on a device
@@ -82,6 +84,7 @@ cudaError_t cudaIpcCloseMemHandle(void *ptr)
 {
     guard hold(sim.lock);
 
+    GPUSIM_CALL();
     run_all();
     return result(release(ptr, true));
 }

@@ -191,6 +191,15 @@ void touched(const void *ptr, uint64_t bytes, bool store, bool check_values)
 
 // ---- what is where ---------------------------------------------------------
 
+bool reachable(const range &r)
+{
+    int of = sim.running == nullptr ? r.device : sim.running->device;
+
+    return r.kind == RANGE_MAPPED ? (r.opened_to >> of & 1u) != 0
+                                  : of == r.device || r.kind == RANGE_MANAGED ||
+                                        sim.peers[of][r.device];
+}
+
 const char *wrong_with(const void *ptr, uint64_t bytes, bool store,
                        gpusim_fault *out_kind)
 {

@@ -133,7 +133,8 @@ static bool goes_on(siginfo_t *info, void *context)
     auto found = owner_of(info->si_addr);
 
     if (found == sim.live.end() || found->second.is_open ||
-        !found->second.readable) {
+        !found->second.readable ||
+        (in_kernel() && is_device() && !reachable(found->second))) {
         return false;
     }
     if (!is_device()) {

@@ -11,26 +11,6 @@ namespace gpusim
 
 simulator &sim = *new simulator(); // threads may use it to the very end
 
-limits limits_of(int arch)
-{
-    // Threads and grids are the same everywhere; shared memory that a block may
-    // have without and with asking, in KiB.
-    static const struct {
-        int arch;
-        size_t optin;
-    } rows[] = {{70, 96},   {72, 96},  {75, 64},  {80, 163},  {86, 99},
-                {87, 163},  {89, 99},  {90, 227}, {100, 227}, {103, 227},
-                {110, 227}, {120, 99}, {121, 99}};
-    limits l = {1024, 65535, 48u << 10, 96u << 10};
-
-    for (const auto &row : rows) {
-        if (row.arch == arch) {
-            l.shared_optin = row.optin << 10;
-        }
-    }
-    return l;
-}
-
 // ---- launches --------------------------------------------------------------
 
 static bool within_limits(const char *name, dim3 grid, dim3 block, size_t bytes)
@@ -71,11 +51,15 @@ cudaError_t launch(const char *name, dim3 grid, dim3 block, size_t shared_bytes,
     guard hold(sim.lock);
     kernel what = {name, grid, block, shared_bytes, std::move(body)};
 
+    GPUSIM_CALL();
     if (stream_of(stream) == nullptr) {
         return result(cudaErrorInvalidResourceHandle);
     }
     if (sim.machine.device_count == 0) {
         return result(cudaErrorNoDevice);
+    }
+    if (stream != nullptr && stream_of(stream)->device != current_device()) {
+        return result(cudaErrorInvalidResourceHandle); // of another device
     }
     if (!within_limits(name, grid, block, shared_bytes)) {
         return result(cudaErrorInvalidConfiguration);
@@ -195,7 +179,10 @@ void gpusim_reset(void)
     sim.host.clear();
     sim.running = nullptr;
     sim.running_id = 0;
-    sim.held_bytes = 0;
+    memset(sim.held, 0, sizeof(sim.held));
+    memset(sim.peers, 0, sizeof(sim.peers));
+    sim.contexts = 0;
+    inject_nothing();
     sim.launches = 0;
     sim.optin_shared = 0;
     sim.traffic = {};
@@ -241,6 +228,11 @@ uint64_t gpusim_leaks(void)
             count++;
         }
     }
+    if (sim.contexts > 0) {
+        note(GPUSIM_LEAK, "contexts, %llu times",
+             static_cast<unsigned long long>(sim.contexts));
+        count++;
+    }
     if (!sim.events.empty()) {
         note(GPUSIM_LEAK, "%zu events", sim.events.size());
         count += sim.events.size();
@@ -255,7 +247,12 @@ uint64_t gpusim_launches(void)
 
 uint64_t gpusim_held_bytes(void)
 {
-    return sim.held_bytes;
+    uint64_t sum = 0;
+
+    for (uint64_t held : sim.held) {
+        sum += held;
+    }
+    return sum;
 }
 
 // ---- the calls -------------------------------------------------------------
@@ -265,6 +262,7 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes,
 {
     guard hold(sim.lock);
 
+    GPUSIM_CALL();
     if (stream_of(stream) == nullptr) {
         return result(cudaErrorInvalidResourceHandle);
     }
@@ -291,6 +289,7 @@ cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes,
 {
     guard hold(sim.lock);
 
+    GPUSIM_CALL();
     if (stream_of(stream) == nullptr) {
         return result(cudaErrorInvalidResourceHandle);
     }
@@ -306,104 +305,11 @@ cudaError_t cudaMemset(void *dst, int value, size_t bytes)
     return cudaMemsetAsync(dst, value, bytes, nullptr);
 }
 
-cudaError_t cudaDriverGetVersion(int *version)
-{
-    *version = sim.machine.driver_version;
-    return cudaSuccess;
-}
-
-cudaError_t cudaRuntimeGetVersion(int *version)
-{
-    *version = CUDART_VERSION;
-    return cudaSuccess;
-}
-
-static cudaError_t device_state()
-{
-    return sim.machine.driver_version < 12000 ? cudaErrorInsufficientDriver
-           : sim.machine.device_count == 0    ? cudaErrorNoDevice
-                                              : cudaSuccess;
-}
-
-cudaError_t cudaGetDeviceCount(int *count)
-{
-    *count = device_state() == cudaSuccess ? sim.machine.device_count : 0;
-    return result(device_state());
-}
-
-cudaError_t cudaSetDevice(int device)
-{
-    if (device_state() != cudaSuccess) {
-        return result(device_state());
-    }
-    return result(device >= 0 && device < sim.machine.device_count
-                      ? cudaSuccess
-                      : cudaErrorInvalidDevice);
-}
-
-cudaError_t cudaGetDevice(int *device)
-{
-    *device = 0;
-    return result(device_state());
-}
-
-cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attr, int device)
-{
-    limits l = limits_of(sim.machine.arch);
-
-    if (device < 0 || device >= sim.machine.device_count) {
-        return result(cudaErrorInvalidDevice);
-    }
-    switch (attr) {
-    case cudaDevAttrMaxThreadsPerBlock:
-        *value = static_cast<int>(l.threads);
-        break;
-    case cudaDevAttrMaxSharedMemoryPerBlock:
-        *value = static_cast<int>(l.shared);
-        break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-        *value = static_cast<int>(l.shared_optin);
-        break;
-    case cudaDevAttrMaxGridDimX:
-        *value = INT32_MAX;
-        break;
-    case cudaDevAttrMaxGridDimY:
-        *value = static_cast<int>(l.grid_y);
-        break;
-    case cudaDevAttrMultiProcessorCount:
-        *value = 4;
-        break;
-    case cudaDevAttrWarpSize:
-        *value = 32;
-        break;
-    case cudaDevAttrComputeCapabilityMajor:
-        *value = sim.machine.arch / 10;
-        break;
-    case cudaDevAttrComputeCapabilityMinor:
-        *value = sim.machine.arch % 10;
-        break;
-    default:
-        return result(cudaErrorInvalidValue);
-    }
-    return result(cudaSuccess);
-}
-
-cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
-{
-    *can = device != peer && device < sim.machine.device_count &&
-           peer < sim.machine.device_count;
-    return cudaSuccess;
-}
-
-cudaError_t cudaDeviceEnablePeerAccess(int, unsigned)
-{
-    return cudaSuccess;
-}
-
 cudaError_t cudaFuncSetAttribute(const void *, cudaFuncAttribute, int value)
 {
     guard hold(sim.lock);
 
+    GPUSIM_CALL();
     if (value < 0 ||
         static_cast<size_t>(value) > limits_of(sim.machine.arch).shared_optin) {
         return result(cudaErrorInvalidValue);
@@ -443,6 +349,7 @@ const char *cudaGetErrorName(cudaError_t error)
                                        "cudaErrorLaunchOutOfResources",
                                        "cudaErrorPeerAccessAlreadyEnabled",
                                        "cudaErrorPeerAccessUnsupported",
+                                       "cudaErrorPeerAccessNotEnabled",
                                        "cudaErrorNotSupported",
                                        "cudaErrorUnknown"};
 
@@ -452,45 +359,6 @@ const char *cudaGetErrorName(cudaError_t error)
 const char *cudaGetErrorString(cudaError_t error)
 {
     return cudaGetErrorName(error);
-}
-
-CUresult cuInit(unsigned)
-{
-    return sim.machine.device_count == 0 ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
-}
-
-CUresult cuDriverGetVersion(int *version)
-{
-    *version = sim.machine.driver_version;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuDeviceGet(CUdevice *device, int ordinal)
-{
-    *device = ordinal;
-    return ordinal >= 0 && ordinal < sim.machine.device_count
-               ? CUDA_SUCCESS
-               : CUDA_ERROR_INVALID_DEVICE;
-}
-
-CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
-{
-    memcpy(uuid->bytes, "simulated gpu  ", 16);
-    uuid->bytes[15] = static_cast<char>(device);
-    return CUDA_SUCCESS;
-}
-
-CUresult cuDeviceGetName(char *name, int bytes, CUdevice)
-{
-    snprintf(name, static_cast<size_t>(bytes), "simulated sm_%d",
-             sim.machine.arch);
-    return CUDA_SUCCESS;
-}
-
-CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute, CUdevice)
-{
-    *value = sim.machine.has_vmm;
-    return CUDA_SUCCESS;
 }
 
 CUresult cuGetErrorName(CUresult error, const char **name)

@@ -47,6 +47,7 @@ using work_id = uint32_t;
 
 struct work {
     moment needs; // all of it has run, and its own number
+    int device;
     // False: it has begun, and cannot end before others have come; asked again.
     std::function<bool()> run;
     std::string name;
@@ -59,6 +60,7 @@ struct stream_state {
     moment now;
     bool open = false, is_blocking = true;
     pthread_t owner = {}; // whose streams a wait for all waits for
+    int device = 0;
 };
 
 // Queue it; with GPUSIM_EARLY it runs here.
@@ -86,6 +88,8 @@ struct range {
     bool is_open = false; // its pages
     int kind = 0;         // RANGE_*
     uint64_t physical = 0;
+    int device = 0;         // whose memory it is
+    uint32_t opened_to = 0; // bit d: device d, by cuMemSetAccess
 };
 // MANAGED: an allocation that the host may touch as well.
 enum { RANGE_MALLOC = 1, RANGE_IPC, RANGE_MAPPED, RANGE_MANAGED };
@@ -98,6 +102,7 @@ struct physical_state {
     int fd = -1;
     uint64_t bytes = 0;
     uint32_t maps = 0;
+    int device = 0;
     bool has_handle = true, is_imported = false;
 };
 
@@ -132,13 +137,15 @@ unsigned char *take_addresses(uint64_t bytes, uint64_t alignment);
 // What is wrong with [ptr, ptr + bytes): text and kind, or NULL.
 const char *wrong_with(const void *ptr, uint64_t bytes, bool store,
                        gpusim_fault *out_kind);
+// May the device of the work that runs reach a range?
+bool reachable(const range &r);
 // Order and values of an access of the work that runs.
 void touched(const void *ptr, uint64_t bytes, bool store, bool check_values);
 void forget(const void *ptr, uint64_t bytes);
 void open_arena();
 void poison(const void *ptr, uint64_t bytes, bool on);
 cudaError_t release(void *ptr, bool is_ipc);
-uint64_t physical_take(uint64_t bytes); // 0: no memory left
+uint64_t physical_take(uint64_t bytes, int device); // 0: no memory left
 void close_all_memory();
 uint64_t leaked_memory();
 uint64_t leaked_virtual();
@@ -195,6 +202,33 @@ struct sector_access {
 void sectors_of_warp(std::vector<sector_access> &log);
 void sectors_seen(uint64_t address, size_t bytes, bool is_store);
 void sectors_end_kernel();
+
+// ---- devices (device.cc) ---------------------------------------------------
+
+constexpr int DEVICES = 16;
+
+int current_device(); // of this thread
+bool has_room(int device, uint64_t bytes);
+
+// ---- errors on purpose (inject.cc) -----------------------------------------
+
+// What a call that begins here returns instead; 0: nothing.
+struct injected {
+    int value;
+    template <class E> operator E() const
+    {
+        return static_cast<E>(value);
+    }
+};
+injected call(const char *name);
+// The same for work that begins to run.
+cudaError_t injected_into_work();
+void inject_nothing();
+
+// At the beginning of a call that can fail.
+#define GPUSIM_CALL()                                                          \
+    if (gpusim::injected failed_ = gpusim::call(__func__); failed_.value != 0) \
+    return failed_
 
 // ---- the one object --------------------------------------------------------
 
@@ -253,7 +287,9 @@ struct simulator {
     std::vector<uint64_t> opened; // ranges whose pages are open
     uint32_t device_depth;
     pthread_t device_thread;
-    uint64_t next_physical, held_bytes;
+    uint64_t next_physical, held[DEVICES];
+    uint64_t contexts;            // that are retained
+    bool peers[DEVICES][DEVICES]; // [of]: it may reach [to]
     uintptr_t next_event;
 
     uint64_t launches;

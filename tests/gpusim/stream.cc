@@ -60,6 +60,9 @@ static bool run_next(size_t stream)
     sim.running_id = static_cast<work_id>(stream) << 24 | number;
     sim.noted_order = sim.noted_value = sim.noted_race = false;
     if (sim.sticky == cudaSuccess) {
+        sim.sticky = injected_into_work();
+    }
+    if (sim.sticky == cudaSuccess) {
         as_device here;
 
         ended = now.run();
@@ -188,7 +191,8 @@ static void put(cudaStream_t stream, std::string name,
     join_default(index, s->now);
     s->now.resize(std::max(s->now.size(), index + 1));
     s->now[index] = ++s->issued;
-    s->queue.push_back({s->now, std::move(run), std::move(name)});
+    s->queue.push_back({s->now, index == 0 ? current_device() : s->device,
+                        std::move(run), std::move(name)});
     if (sim.order == GPUSIM_EARLY) {
         moment now = s->now;
 
@@ -245,6 +249,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
     guard hold(sim.lock);
     size_t index = 1;
 
+    GPUSIM_CALL();
     while (index < sim.streams.size() && sim.streams[index].open) {
         index++;
     }
@@ -256,6 +261,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
     }
     sim.streams[index].open = true;
     sim.streams[index].owner = pthread_self();
+    sim.streams[index].device = current_device();
     sim.streams[index].is_blocking = (flags & cudaStreamNonBlocking) == 0;
     *stream = reinterpret_cast<cudaStream_t>(index);
     return result(cudaSuccess);
@@ -266,6 +272,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     guard hold(sim.lock);
     stream_state *s = stream_of(stream);
 
+    GPUSIM_CALL();
     if (s == nullptr || index_of(stream) == 0) {
         return result(cudaErrorInvalidResourceHandle);
     }
@@ -278,6 +285,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     guard hold(sim.lock);
 
+    GPUSIM_CALL();
     return result(stream_of(stream) == nullptr ? cudaErrorInvalidResourceHandle
                                                : wait_for(stream));
 }
@@ -286,6 +294,7 @@ cudaError_t cudaDeviceSynchronize(void)
 {
     guard hold(sim.lock);
 
+    GPUSIM_CALL();
     run_all();
     return result(cudaSuccess);
 }
@@ -310,6 +319,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     guard hold(sim.lock);
     stream_state *s = stream_of(stream);
 
+    GPUSIM_CALL();
     return s == nullptr ? result(cudaErrorInvalidResourceHandle)
                         : query(moment(s->now));
 }
@@ -321,6 +331,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
     stream_state *s = stream_of(stream);
     auto found = sim.events.find(event);
 
+    GPUSIM_CALL();
     if (s == nullptr || found == sim.events.end()) {
         return result(cudaErrorInvalidResourceHandle);
     }
@@ -332,6 +343,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
 {
     guard hold(sim.lock);
 
+    GPUSIM_CALL();
     *event = reinterpret_cast<cudaEvent_t>(++sim.next_event);
     sim.events[*event] = {};
     return result(cudaSuccess);
@@ -341,6 +353,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
     guard hold(sim.lock);
 
+    GPUSIM_CALL();
     return result(sim.events.erase(event) == 1
                       ? cudaSuccess
                       : cudaErrorInvalidResourceHandle);
@@ -352,6 +365,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     stream_state *s = stream_of(stream);
     auto found = sim.events.find(event);
 
+    GPUSIM_CALL();
     if (s == nullptr || found == sim.events.end()) {
         return result(cudaErrorInvalidResourceHandle);
     }
@@ -364,6 +378,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     guard hold(sim.lock);
     auto found = sim.events.find(event);
 
+    GPUSIM_CALL();
     if (found == sim.events.end()) {
         return result(cudaErrorInvalidResourceHandle);
     }
@@ -377,6 +392,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     guard hold(sim.lock);
     auto found = sim.events.find(event);
 
+    GPUSIM_CALL();
     return found == sim.events.end() ? result(cudaErrorInvalidResourceHandle)
                                      : query(moment(found->second));
 }

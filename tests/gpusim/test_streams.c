@@ -3,6 +3,8 @@
 #include "gpusim/cases.h"
 #include "gpusim/sim_test.h"
 
+#include <pthread.h>
+
 #define COUNT 100u
 
 static cudaStream_t stream_new(void)
@@ -119,6 +121,65 @@ static void a_copy_is_work_like_other(void **state)
     assert_int_equal(1, gpusim_faults(GPUSIM_MISSING_WAIT));
 }
 
+struct turn {
+    uint32_t *data, *out;
+    cudaStream_t stream;
+    cudaEvent_t event;
+    bool waits;
+};
+
+static void *reads_in_a_thread(void *arg)
+{
+    struct turn *t = arg;
+
+    if (t->waits) {
+        assert_cuda(cudaStreamWaitEvent(t->stream, t->event, 0));
+    }
+    assert_cuda(cudaMemcpyAsync(t->out, t->data, 8, cudaMemcpyDeviceToDevice,
+                                t->stream));
+    assert_cuda(cudaStreamSynchronize(t->stream));
+    return NULL;
+}
+
+/* Copies to and fro in the streams of two threads: an event between them is
+ * enough, and nothing less, whatever runs first. */
+static void events_order_the_streams_of_threads(void **state)
+{
+    (void)state;
+    for (uint64_t i = 0; i < 30; i++) {
+        bool waits = i % 2 == 0;
+        uint32_t *pinned = NULL, *here;
+        struct turn t;
+        pthread_t thread;
+        cudaStream_t a;
+
+        gpusim_reset();
+        gpusim_set_order(orders[i % 3], i);
+        if (!waits) {
+            gpusim_expect(GPUSIM_MISSING_WAIT);
+        }
+        a = stream_new();
+        t = (struct turn){dyt_sim_filled(8, 0), dyt_sim_filled(8, 0),
+                          stream_new(), event_new(), waits};
+        assert_cuda(cudaHostAlloc((void **)&pinned, 8, cudaHostAllocDefault));
+        pinned[0] = pinned[1] = 9;
+        assert_cuda(
+            cudaMemcpyAsync(t.data, pinned, 8, cudaMemcpyHostToDevice, a));
+        assert_cuda(cudaEventRecord(t.event, a));
+        assert_int_equal(0,
+                         pthread_create(&thread, NULL, reads_in_a_thread, &t));
+        assert_int_equal(0, pthread_join(thread, NULL));
+        assert_cuda(cudaDeviceSynchronize());
+        here = dyt_sim_get(t.out, 8);
+        assert_int_equal(!waits, gpusim_faults(GPUSIM_MISSING_WAIT));
+        if (waits) {
+            assert_int_equal(9, here[1]);
+        }
+        free(here);
+        assert_int_equal(0, gpusim_unexpected());
+    }
+}
+
 /* Reading what another reads is fine, overwriting it is not. */
 static void readers_are_waited_for_too(void **state)
 {
@@ -220,6 +281,7 @@ static const struct CMUnitTest tests[] = {
     sim_test(a_missing_wait_is_found_in_every_order),
     sim_test(the_host_must_wait),
     sim_test(a_copy_is_work_like_other),
+    sim_test(events_order_the_streams_of_threads),
     sim_test(readers_are_waited_for_too),
     sim_test(events_are_recorded_again),
     sim_test(the_default_stream_waits_for_blocking_ones),

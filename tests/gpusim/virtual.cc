@@ -30,7 +30,7 @@ static void drop_memory(uint64_t handle)
     if (found->second.maps == 0 && !found->second.has_handle) {
         close(found->second.fd);
         if (!found->second.is_imported) {
-            sim.held_bytes -= found->second.bytes;
+            sim.held[found->second.device] -= found->second.bytes;
         }
         sim.physical.erase(found);
     }
@@ -90,22 +90,24 @@ uint64_t leaked_virtual()
     return count;
 }
 
-static uint64_t add_physical(int fd, uint64_t bytes, bool is_imported)
+static uint64_t add_physical(int fd, uint64_t bytes, bool is_imported,
+                             int device)
 {
     physical_state p;
 
     p.fd = fd;
     p.bytes = bytes;
     p.is_imported = is_imported;
+    p.device = device;
     sim.physical[++sim.next_physical] = p;
     return sim.next_physical;
 }
 
-uint64_t physical_take(uint64_t bytes)
+uint64_t physical_take(uint64_t bytes, int device)
 {
     int fd;
 
-    if (sim.held_bytes + bytes > sim.machine.memory_bytes) {
+    if (!has_room(device, bytes)) {
         return 0;
     }
     fd = memfd_create("gpusim.memory", MFD_CLOEXEC);
@@ -113,8 +115,8 @@ uint64_t physical_take(uint64_t bytes)
         close(fd);
         return 0;
     }
-    sim.held_bytes += bytes;
-    return add_physical(fd, bytes, false);
+    sim.held[device] += bytes;
+    return add_physical(fd, bytes, false, device);
 }
 
 } // namespace gpusim
@@ -134,6 +136,7 @@ CUresult cuMemGetAllocationGranularity(size_t *bytes,
 {
     guard hold(sim.lock);
 
+    GPUSIM_CALL();
     *bytes = VMM_GRAIN;
     return sim.machine.has_vmm ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
@@ -144,6 +147,7 @@ CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t bytes, size_t alignment,
     guard hold(sim.lock);
     unsigned char *at;
 
+    GPUSIM_CALL();
     if (!sim.machine.has_vmm) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
@@ -165,6 +169,7 @@ CUresult cuMemAddressFree(CUdeviceptr ptr, size_t bytes)
     auto found = sim.reserved.find(ptr);
     auto mapped = sim.live.lower_bound(ptr);
 
+    GPUSIM_CALL();
     if (found == sim.reserved.end() || found->second.bytes != bytes ||
         (mapped != sim.live.end() && mapped->first < ptr + bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -178,16 +183,18 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
 {
     guard hold(sim.lock);
 
+    GPUSIM_CALL();
     if (!sim.machine.has_vmm) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     if (bytes == 0 || !whole(bytes) ||
         prop->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
         prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        prop->location.id < 0 ||
         prop->location.id >= sim.machine.device_count) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    *handle = physical_take(bytes);
+    *handle = physical_take(bytes, prop->location.id);
     return *handle == 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
@@ -196,6 +203,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
     guard hold(sim.lock);
     auto found = sim.physical.find(handle);
 
+    GPUSIM_CALL();
     if (found == sim.physical.end() || !found->second.has_handle) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -230,6 +238,7 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t bytes, size_t offset,
     auto found = sim.physical.find(handle);
     range r;
 
+    GPUSIM_CALL();
     if (found == sim.physical.end() || !found->second.has_handle) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -249,6 +258,7 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t bytes, size_t offset,
     r.bytes = bytes;
     r.kind = RANGE_MAPPED;
     r.physical = handle;
+    r.device = found->second.device;
     r.readable = r.is_writable = false;
     sim.live[ptr] = r;
     sim.dead.erase(ptr);
@@ -280,6 +290,7 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t bytes)
     guard hold(sim.lock);
     CUresult end;
 
+    GPUSIM_CALL();
     // A device does not wait here: work that is still queued must fail.
     end = each_mapping(ptr, bytes, [](auto at) { return ++at; });
     if (end != CUDA_SUCCESS) {
@@ -295,18 +306,29 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t bytes,
                         const CUmemAccessDesc *desc, size_t count)
 {
     guard hold(sim.lock);
-    CUmemAccess_flags flags;
 
+    GPUSIM_CALL();
     watch_signals();
-    if (count == 0 || desc->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
-        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count; i++) {
+        if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+            desc[i].location.id < 0 ||
+            desc[i].location.id >= sim.machine.device_count) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
     }
-    flags = desc[count - 1].flags;
     return each_mapping(ptr, bytes, [=](auto at) {
         range *r = &at->second;
 
-        r->readable = flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
-        r->is_writable = flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        // Devices that are not named keep what they had.
+        for (size_t i = 0; i < count; i++) {
+            bool some = desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+
+            r->opened_to &= ~(1u << desc[i].location.id);
+            r->opened_to |= static_cast<uint32_t>(some) << desc[i].location.id;
+            r->is_writable =
+                desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        }
+        r->readable = r->opened_to != 0;
         r->is_open = false;
         mprotect(bytes_at(at->first), r->bytes, PROT_NONE);
         return ++at;
@@ -321,6 +343,7 @@ CUresult cuMemExportToShareableHandle(void *shareable,
     guard hold(sim.lock);
     auto found = sim.physical.find(handle);
 
+    GPUSIM_CALL();
     if (found == sim.physical.end() ||
         type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -341,12 +364,14 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
     auto given = static_cast<int>(reinterpret_cast<intptr_t>(shareable));
     int fd = dup(given);
 
+    GPUSIM_CALL();
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || fd < 0 ||
         fstat(fd, &info) != 0 || info.st_size == 0 ||
         !whole(static_cast<uint64_t>(info.st_size) / 2)) {
         close(fd);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    *handle = add_physical(fd, static_cast<uint64_t>(info.st_size) / 2, true);
+    *handle =
+        add_physical(fd, static_cast<uint64_t>(info.st_size) / 2, true, 0);
     return CUDA_SUCCESS;
 }

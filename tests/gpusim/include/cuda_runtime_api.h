@@ -30,6 +30,7 @@ typedef enum cudaError {
     cudaErrorLaunchOutOfResources,
     cudaErrorPeerAccessAlreadyEnabled,
     cudaErrorPeerAccessUnsupported,
+    cudaErrorPeerAccessNotEnabled,
     cudaErrorNotSupported,
     cudaErrorUnknown
 } cudaError_t;
@@ -56,6 +57,10 @@ enum cudaDeviceAttr {
     cudaDevAttrMaxGridDimX,
     cudaDevAttrMaxGridDimY,
     cudaDevAttrMultiProcessorCount,
+    cudaDevAttrMaxSharedMemoryPerMultiprocessor,
+    cudaDevAttrL2CacheSize,
+    cudaDevAttrMemoryPoolsSupported,
+    cudaDevAttrConcurrentManagedAccess,
     cudaDevAttrWarpSize,
     cudaDevAttrComputeCapabilityMajor,
     cudaDevAttrComputeCapabilityMinor
@@ -94,6 +99,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr,
                                    int device);
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer);
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
+cudaError_t cudaDeviceDisablePeerAccess(int peer);
 cudaError_t cudaDeviceSynchronize(void);
 
 cudaError_t cudaGetLastError(void);
