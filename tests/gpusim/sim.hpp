@@ -88,8 +88,8 @@ struct range {
     bool is_open = false; // its pages
     int kind = 0;         // RANGE_*
     uint64_t physical = 0;
-    int device = 0;         // whose memory it is
-    uint32_t opened_to = 0; // bit d: device d, by cuMemSetAccess
+    int device = 0;                         // whose memory it is
+    uint32_t opened_to = 0, written_by = 0; // bit d: device d, if mapped
 };
 // MANAGED: an allocation that the host may touch as well.
 enum { RANGE_MALLOC = 1, RANGE_IPC, RANGE_MAPPED, RANGE_MANAGED };

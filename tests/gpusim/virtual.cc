@@ -321,13 +321,16 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t bytes,
 
         // Devices that are not named keep what they had.
         for (size_t i = 0; i < count; i++) {
-            bool some = desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+            uint32_t bit = 1u << desc[i].location.id;
+            CUmemAccess_flags how = desc[i].flags;
 
-            r->opened_to &= ~(1u << desc[i].location.id);
-            r->opened_to |= static_cast<uint32_t>(some) << desc[i].location.id;
-            r->is_writable =
-                desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+            r->opened_to &= ~bit;
+            r->written_by &= ~bit;
+            r->opened_to |= how != CU_MEM_ACCESS_FLAGS_PROT_NONE ? bit : 0;
+            r->written_by |=
+                how == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? bit : 0;
         }
+        r->is_writable = r->written_by != 0;
         r->readable = r->opened_to != 0;
         r->is_open = false;
         mprotect(bytes_at(at->first), r->bytes, PROT_NONE);
