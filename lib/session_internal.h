@@ -261,6 +261,11 @@ void dyti_session_call_off(struct dyt_session *s, struct dyti_session_link *k,
                            uint32_t rank, enum dyt_status status);
 void dyti_session_hosts_end(struct dyti_session_link *k);
 
+#ifdef DYT_TEST_HOOKS
+/* session_fault.c: the link's runs look for faults that a test ordered. */
+void dyti_session_watch_faults(struct dyti_link *link);
+#endif
+
 /* ---- session_open.c, session_run.c --------------------------------------- */
 
 enum dyt_status dyti_session_link_at(struct dyt_session *s, uint32_t number,

@@ -184,5 +184,11 @@ enum dyt_status dyti_session_link_open(struct dyt_session *s,
     }
     p.memory = k->memory;
     p.second = k->second;
-    return dyti_link_open(&p, &k->link);
+    st = dyti_link_open(&p, &k->link);
+#ifdef DYT_TEST_HOOKS
+    if (st == DYT_OK) {
+        dyti_session_watch_faults(k->link);
+    }
+#endif
+    return st;
 }

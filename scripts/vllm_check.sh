@@ -78,6 +78,9 @@ install_ours() {
     skip "what builds the wheel does not install"
   "${pip[@]}" install --no-deps --no-build-isolation --force-reinstall "$root"
   cmake --build build/wheel --target example_engine_http >/dev/null
+  # Somebody stops at points of an update in a library of a test build only.
+  cmake --preset test >/dev/null
+  cmake --build build/test --target dynatrain >/dev/null
 }
 
 ci=
@@ -120,7 +123,8 @@ case " $* " in
   *) [ -z "$ci" ] || "${adapters[@]}" python wheel ;;
 esac
 check=("$venv/bin/python" check.py "$model" --program "$venv/bin/dynatrain"
-  --engine "$root/build/wheel/examples/engine_http.so")
+  --engine "$root/build/wheel/examples/engine_http.so"
+  --hooks "$root/build/test/lib/libdynatrain.so")
 if [ -z "$ci" ]; then
   exec "${check[@]}" "$@"
 fi

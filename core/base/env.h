@@ -41,6 +41,8 @@
 #define DYTI_ENV_TEST_MAP(X)                                                   \
     X(FAULT, "DYNATRAIN_FAULT", NULL, "rank=2,at=verified,step=3,how=kill",    \
       "a fault that a test orders")                                            \
+    X(FAULT_FILE, "DYNATRAIN_FAULT_FILE", NULL, "file",                        \
+      "where a test says at what point a member of a session stops or dies")   \
     X(TEST_FULL, "DYNATRAIN_TEST_FULL", NULL, "1",                             \
       "property tests make all their rounds, not only the quick ones")
 #else

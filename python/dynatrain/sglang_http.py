@@ -109,6 +109,7 @@ class Servers(vllm_http.Servers):
         self.post(url, "/pause_generation", mode="abort")
         self._join(index, url)
         self._transfer(url, self.version)
+        self.broken.discard(index)
         self.post(url, "/continue_generation")
 
     def pause(self) -> None:
@@ -117,10 +118,9 @@ class Servers(vllm_http.Servers):
             self.each(lambda index, url: self.post(
                 url, "/pause_generation", mode=mode))
 
-    def resume(self) -> None:
+    def _resume(self, url: str) -> None:
         if MODES[self.in_flight, self.kv] is not None:
-            self.each(lambda index, url: self.post(
-                url, "/continue_generation"))
+            self.post(url, "/continue_generation")
 
     def _transfer(self, url: str, version: int) -> None:
         """The weights; keys and values of old ones are dropped with them,

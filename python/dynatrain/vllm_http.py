@@ -13,7 +13,7 @@ import contextlib
 import json
 import urllib.error
 import urllib.request
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set
 
 from dynatrain import errors
 
@@ -57,6 +57,7 @@ class Servers:
         self.in_flight, self.kv, self.timeout = in_flight, kv, timeout
         self.options: Dict[str, Any] = {}
         self.version = 0  # what they were told to take
+        self.broken: Set[int] = set()  # in place: weights that are not whole
 
     def each(self, call: Callable[[int, str], Any]) -> List[Any]:
         """Of every server at once; the first failure is raised when all have
@@ -91,6 +92,7 @@ class Servers:
         self.post(url, "/pause?mode=abort")
         self._join(index, url)
         self._transfer(url, self.version)
+        self.broken.discard(index)
         self.post(url, "/resume")
 
     def pause(self) -> None:
@@ -98,12 +100,23 @@ class Servers:
         self.each(lambda index, url: self.post(url, f"/pause?mode={mode}"))
 
     def resume(self) -> None:
-        self.each(lambda index, url: self.post(url, "/resume"))
+        """All of them but those whose weights are not whole."""
+        self.each(lambda index, url: None if index in self.broken
+                  else self._resume(url))
+
+    def _resume(self, url: str) -> None:
+        self.post(url, "/resume")
 
     def transfer(self, version: int) -> None:
         """Of paused servers: the weights, then the caches that they fill."""
         self.version = version
-        self.each(lambda index, url: self._transfer(url, version))
+        self.each(lambda index, url: self._take(index, url, version))
+
+    def _take(self, index: int, url: str, version: int) -> None:
+        if self.commit == "in_place":
+            self.broken.add(index)
+        self._transfer(url, version)
+        self.broken.discard(index)
 
     def _transfer(self, url: str, version: int) -> None:
         self.post(url, "/start_weight_update")
@@ -129,14 +142,15 @@ class Servers:
             raise ServerError(f"{url}: its prefix cache was not reset")
 
     def update(self, version: int) -> None:
-        """A whole update.  Where it fails, the servers go on with what they
-        had; in commit mode in_place they stay paused until one has worked, as
-        their weights are not whole."""
-        self.pause()
+        """A whole update.  Servers that fail go on with what they had, the
+        others with the new version; in commit mode in_place those that fail
+        stay paused until an update has worked, as their weights are not
+        whole."""
         try:
+            self.pause()
             self.transfer(version)
         except errors.Error:
-            if self.commit != "in_place":
+            with contextlib.suppress(errors.Error):  # one that died
                 self.resume()
             raise
         self.resume()

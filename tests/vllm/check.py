@@ -1,9 +1,13 @@
 """vLLM's CPU build gets weights from a trainer that is sharded over two
 processes, and answers bit for bit like servers that loaded them from disk.
-usage: check.py MODEL [--full] [--program DYNATRAIN --engine ENGINE_HTTP.SO]
+usage: check.py MODEL [--full] [--part PART...] [--hooks LIBDYNATRAIN.SO]
+                [--program DYNATRAIN --engine ENGINE_HTTP.SO]
 
 A line for each check, and a closing one with how many there were.  The short
-form has few updates and combinations; --full, or DYNATRAIN_TEST_FULL=1, all."""
+form has few updates and combinations; --full, or DYNATRAIN_TEST_FULL=1, all.
+PART is main (all that can happen, at TP 1, fp32 packed), library, or a
+combination such as "3:bf16".  Without the library of a test build nobody is
+killed."""
 
 import argparse
 import os
@@ -20,17 +24,23 @@ import loop
 import served
 from servers import KINDS, PROMPTS, make_weights
 
+WAYS = list(served.WAYS)
+SHORT = ["main", "3:fp32 packed"]
+ALL = ["main", "library", "1:fp32 unpacked", "1:bf16", "3:fp32 packed",
+       "3:fp32 unpacked", "3:bf16"]
+# The way in which a server dies there.
+KILLED_IN = {(1, "fp32 unpacked"): "mapped, double", (1, "bf16"): "mapped"}
+
 
 def library(checks, models, tp, kind, folder, count):
     """The same through vLLM's class LLM, in every way to commit."""
-    ways = list(served.WAYS)
     with checks.one(f"TP {tp}, {kind}: vLLM as a library") as notes:
         _, rows = engines.updated(
             tp, kind, models, folder, list(served.WAYS.values()),
-            [count] * len(ways), patience=1200)
+            [count] * len(WAYS), patience=1200)
         wrong = [row for row in rows if row["differs"]]
-        assert not wrong and len(rows) == count * len(ways), wrong or rows
-        for number, way in enumerate(ways):
+        assert not wrong and len(rows) == count * len(WAYS), wrong or rows
+        for number, way in enumerate(WAYS):
             times = sorted(row["seconds"] for row in rows
                            if row["way"] == number)
             notes.append(f"{way} {count} updates of "
@@ -65,56 +75,55 @@ def close_to_transformers(checks, site, model):
         notes.append(f"{compared} compared")
 
 
-def over_http(checks, models, tp, kind, folder, counts):
+def updated(checks, site, trainer, counts, servers=None):
+    for way, count in zip(WAYS, counts):
+        if count:
+            served.updates(checks, site, trainer, way, count, servers)
+
+
+def over_http(checks, models, tp, kind, folder, counts, options):
     """A server for each set, and updates of one of them in every way."""
-    with checks.one(f"TP {tp}, {kind}: a fresh server for each set") as notes:
-        site = served.Site(models, tp, kind, folder)
-        notes.append(f"{len(PROMPTS)} answers of each")
-    with site, faults.trainer_of(site) as trainer:
-        for way, count in zip(served.WAYS, counts):
-            if count:
-                served.updates(checks, site, trainer, way, count)
+    dies_in = KILLED_IN.get((tp, kind)) if options.hooks else None
+    with served.Site(models, tp, kind, folder,
+                     options.hooks if dies_in else None) as site, \
+            faults.trainer_of(site) as trainer:
+        site.answer(checks)
+        updated(checks, site, trainer, counts, site.servers[:1])
+        if dies_in:
+            faults.server_killed(checks, site, trainer, dies_in)
 
 
 def everything(checks, models, folder, counts, options):
     """At TP 1, packed: two servers that stay, for all else that can happen."""
-    with checks.one("TP 1, fp32 packed: a fresh server for each set") as notes:
-        site = served.Site(models, 1, "fp32 packed", folder, keep_both=True)
-        notes.append(f"{len(PROMPTS)} answers of each")
-    with site:
-        close_to_transformers(checks, site, models["B"])
-        trainer = faults.trainer_of(site)
-        try:
+    with served.Site(models, 1, "fp32 packed", folder, options.hooks,
+                     stay=True) as site:
+        with faults.trainer_of(site) as trainer:
+            site.answer(checks)
+            close_to_transformers(checks, site, models["B"])
+            trainer.ready()
             served.wrong_dialect(checks, site)
-            for way, count in zip(served.WAYS, counts):
-                if count:
-                    served.updates(checks, site, trainer, way, count)
+            updated(checks, site, trainer, counts)
             served.in_flight(checks, site, trainer, site.client())
             faults.second_trainer(checks, site)
             faults.second_job(checks, site, trainer)
-            for way in options.kill_in:
-                trainer = faults.trainer_killed(checks, site, trainer, way)
-            if options.full:
-                faults.server_killed(checks, site, trainer)
-        finally:
-            trainer.close()
+        if options.hooks:
+            faults.killed(checks, site, options.full)
         if options.program:
             loop.grpo(checks, site, options)
 
 
 def run(checks, models, folder, options):
-    counts = [20, 4, 4, 4] if options.full else [4, 2, 2, 2]
-    options.kill_in = list(served.WAYS) if options.full else ["staged",
-                                                              "in place"]
-    everything(checks, models, folder, counts, options)
-    library(checks, models, 1, "bf16", folder, 2)
-    if not options.full:
-        over_http(checks, models, 3, "fp32 packed", folder, [4, 0, 0, 0])
-        return
-    for tp in (1, 3):
-        for kind in KINDS:
-            if (tp, kind) != (1, "fp32 packed"):
-                over_http(checks, models, tp, kind, folder, counts)
+    counts = [20, 4, 4, 4] if options.full else [2, 1, 1, 1]
+    parts = options.part or (ALL if options.full else SHORT)
+    for part in parts:
+        if part == "main":
+            everything(checks, models, folder, counts, options)
+        elif part == "library":
+            library(checks, models, 1, "bf16", folder, 2)
+        else:
+            tp, kind = part.split(":")
+            over_http(checks, models, int(tp), kind, folder,
+                      counts if options.full else [2, 0, 0, 0], options)
 
 
 def main():
@@ -122,6 +131,8 @@ def main():
     parser.add_argument("model", type=pathlib.Path)
     parser.add_argument("--full", action="store_true",
                         default=os.environ.get("DYNATRAIN_TEST_FULL") == "1")
+    parser.add_argument("--part", nargs="+")
+    parser.add_argument("--hooks", type=pathlib.Path)
     parser.add_argument("--program", help="dynatrain, for its loop")
     parser.add_argument("--engine", help="the engine of docs/examples/http")
     options = parser.parse_args()

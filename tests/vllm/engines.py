@@ -79,6 +79,7 @@ def work_of(tp, kind, models, folder, ways, counts):
     job = {"job": "engine", "address": f"unix:{place}.sock", "timeout": 600.0}
     version = 0
     with Trainer(folder, models, KINDS[kind][0], **job) as trainer:
+        trainer.ready()
         for number, (way, count) in enumerate(zip(ways, counts)):
             llm.init_weight_transfer_engine({"init_info": {**job, **way}})
             for version in range(version + 1, version + count + 1):

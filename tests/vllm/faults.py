@@ -1,17 +1,20 @@
 """What goes wrong while a real server gets weights, and what must be true
 afterwards.  The counts of these faults are run on a small engine in C; here
-each is tried once."""
+each is tried once in each mode.  Nothing is left to luck: whoever is to die
+has stopped at a named point of the update before."""
 
 import concurrent.futures
 import os
 import signal
-import time
 
 from served import WAYS
-from servers import KINDS, Server, Trainer
+from servers import KINDS, Trainer
 
 from dynatrain import Session, errors
 from dynatrain.vllm_http import Servers, request
+
+# All bytes of the new version lie where they shall, and nobody has voted.
+MIDDLE = "transferred"
 
 
 def trainer_of(site, **job):
@@ -34,6 +37,7 @@ def second_job(checks, site, trainer):
     other = {"job": "check-other", "address": f"unix:{site.folder}/other.sock"}
     with checks.one(f"{site.name}: a second job on the host"), \
             trainer_of(site, **other) as second:
+        second.ready()
         first = site.client(site.servers[:1])
         beside = Servers([site.servers[1].url], timeout=600)
         beside.init(**{**site.job, **other})
@@ -49,89 +53,101 @@ def second_job(checks, site, trainer):
         second.done()
         site.same(name, site.servers[:1])
         site.same(rest, site.servers[1:])
-    site.client()  # all of them are in the first job again
 
 
-def broken(client, version, after, break_it):
-    """An update, and a fault `after` seconds; True where it worked anyway."""
+def in_the_middle(client, version, points, kill):
+    """An update in which somebody stops at each point, and then there is a
+    kill(the processes that have stopped).  It must fail."""
+    for point in points:
+        point.order(MIDDLE)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         call = pool.submit(client.update, version)
-        time.sleep(after)  # the fault's moment, not a way to synchronise
-        break_it()
-        try:
-            call.result()
-        except errors.Error:
-            return False
-    return True
+        stopped = [point.reached(call) for point in points]
+        kill(*stopped)
+        problem = call.exception()
+    assert isinstance(problem, errors.Error), problem
 
 
-def outcome(site, client, old, name, worked, notes):
-    """After a trainer's death: all of the new version, or what the mode says.
-    A replica that had all of it before the other one failed keeps it."""
-    if worked:
-        notes.append("an update was through when it died")
-        site.same(name)
-    elif client.commit != "in_place":
-        for server, held in zip(site.servers, client.versions()):
-            came = held == str(site.version)
-            site.same(name if came else old, [server])
-            notes.append("a whole new one answers" if came else
-                         "a whole old one answers")
-    else:
-        for server in site.servers:
-            assert request(server.url + "/is_paused")["is_paused"]
+def outcome(site, server, client, old, before, notes):
+    """Of a server whose trainer has died."""
+    if client.commit == "in_place":
+        assert request(server.url + "/is_paused")["is_paused"]
         notes.append("nothing is answered")
+    else:
+        assert client.versions() == [before]
+        site.same(old, [server])
+        notes.append("the whole old one answers")
 
 
 def trainer_killed(checks, site, trainer, way):
-    """Killed in the middle: the old version is whole, or in place nothing is
-    answered until the next one came.  Returns the trainer that comes after."""
+    """Both sides have stopped in the middle when it is killed.  Returns the
+    trainer that comes after."""
+    server = site.servers[1]
     with checks.one(f"{site.name}, {way}: trainer killed in an update"
                     ) as notes:
-        for held in (False, True):
-            client = site.client(**WAYS[way])
-            for _ in range(2):  # the first one plans
-                old, took = site.update(trainer, client)
-            version, name = site.next()
-            trainer.offer(version, name)
-            if held:  # its manager's rank stands still: it cannot get through
-                os.kill(trainer.ranks[0].pid, signal.SIGSTOP)
-            worked = broken(client, version, took * 0.3, trainer.kill)
-            outcome(site, client, old, name, worked, notes)
-            trainer = trainer_of(site)
-            if not worked:
-                break
-        assert not worked, "an update went through without a trainer"
-        client = site.client(**WAYS[way])
+        trainer.ready()
+        client = site.client([server], **WAYS[way])
+        old, _ = site.update(trainer, client)
+        before = str(site.version)
+        version, name = site.next()
+        trainer.offer(version, name)
+
+        def kill(_, worker):
+            trainer.kill()
+            os.kill(worker, signal.SIGCONT)
+
+        in_the_middle(client, version, [site.trainer_point, site.point], kill)
+        outcome(site, server, client, old, before, notes)
+        trainer = trainer_of(site, point=site.trainer_point)
+        trainer.ready()
+        client = site.client([server], **WAYS[way])
         name, _ = site.update(trainer, client)
-        site.same(name)
+        site.same(name, [server])
         notes.append("the next trainer's version came")
     return trainer
 
 
-def server_killed(checks, site, trainer):
-    """One of two servers is killed in the middle and started again: the other
-    one got the version, and it has it before it answers."""
-    with checks.one(f"{site.name}: server killed in an update, and started "
-                    "again") as notes:
-        client = site.client()
-        for _ in range(2):  # the first one plans
-            _, took = site.update(trainer, client)
+def server_killed(checks, site, trainer, way, again=False):
+    """One of two servers is killed in the middle: the other one gets the
+    version, and the trainer goes on.  Started again, it has that version before
+    it answers."""
+    with checks.one(f"{site.name}, {way}: server killed in an update"
+                    + (", and started again" if again else "")) as notes:
+        client = site.client(**WAYS[way])
+        site.update(trainer, client)
         version, name = site.next()
         trainer.offer(version, name)
-        worked = broken(client, version, took * 0.3,
-                        lambda: site.servers[1].stop(signal.SIGKILL))
-        notes.append("it was through" if worked else "it was in the middle")
+        in_the_middle(client, version, [site.point],
+                      lambda worker: site.servers[1].stop(signal.SIGKILL))
         trainer.done()
-        request(site.servers[0].url + "/resume", {})
         site.same(name, site.servers[:1])
-        notes.append("the other one answers")
-        site.servers[1] = Server(site.models["A"], site.tp, site.kind,
-                                 site.folder / "server-again.log").wait()
-        client.urls[1] = site.servers[1].url
+        notes.append("the other one has it")
+        if not again:
+            site.servers.pop()
+            client = site.client(**WAYS[way])
+            name, _ = site.update(trainer, client)
+            site.same(name)
+            notes.append("and the next")
+            return
+        site.servers[1].model = site.models["AB"[name == "A"]]
+        site.servers[1].start()
+        client.urls[1] = site.servers[1].wait().url
         client.rejoin(1)
         assert client.versions() == [str(version)] * 2
         site.same(name)
         name, _ = site.update(trainer, client)
         site.same(name)
-        notes.append("the one started again got its version, and the next")
+        notes.append("so has the one started again, and both the next")
+
+
+def killed(checks, site, full):
+    """Trainers and servers, in the middle."""
+    trainer = trainer_of(site, point=site.trainer_point)
+    try:
+        for way in WAYS if full else ("staged", "in place"):
+            trainer = trainer_killed(checks, site, trainer, way)
+        if full:
+            server_killed(checks, site, trainer, "staged", again=True)
+        server_killed(checks, site, trainer, "in place")
+    finally:
+        trainer.close()

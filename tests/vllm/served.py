@@ -6,7 +6,7 @@ import contextlib
 import time
 
 from engines import differs
-from servers import PROMPTS, Server
+from servers import PROMPTS, Point, Server
 
 from dynatrain import errors
 from dynatrain.vllm_http import Servers
@@ -42,25 +42,37 @@ class Site:
     """One server for each set of weights, at one TP and kind.  `want` has what
     they answered when they had loaded it from disk."""
 
-    def __init__(self, models, tp, kind, folder, keep_both=False):
+    def __init__(self, models, tp, kind, folder, library=None, stay=False):
+        """Both stay, or the one of B goes when it has answered.  With the
+        `library` of a test build that one stays, and stops at points."""
         self.models, self.tp, self.kind, self.folder = models, tp, kind, folder
-        self.name = f"TP {tp}, {kind}"
+        self.name, self.stay = f"TP {tp}, {kind}", stay or library is not None
         tag = f"{tp}-{kind.replace(' ', '-')}"
         self.job = {"job": f"check-{tag}", "timeout": 600.0,
                     "address": f"unix:{folder}/{tag}.sock"}
         self.servers, self.version, self.want = [], 0, {}
+        self.point = self.trainer_point = None
+        if library:
+            self.point = Point(library, folder / "fault-server")
+            self.trainer_point = Point(library, folder / "fault-trainer")
         try:
             for name, path in models.items():
-                self.servers.append(
-                    Server(path, tp, kind, folder / f"server-{tag}-{name}.log"))
-            for name, server in zip(models, self.servers):
-                self.want[name] = server.wait().answers()
-            if not keep_both:
-                self.servers.pop().stop()
+                self.servers.append(Server(
+                    path, tp, kind, folder / f"server-{tag}-{name}.log",
+                    self.point if name == "B" else None))
         except BaseException:
             self.stop()
             raise
-        assert differs(self.want["A"], self.want["B"]), "both sets answer alike"
+
+    def answer(self, checks):
+        """What they say when they have loaded it from disk."""
+        with checks.one(f"{self.name}: a fresh server for each set") as notes:
+            for name, server in zip(self.models, self.servers):
+                self.want[name] = server.wait().answers()
+            if not self.stay:
+                self.servers.pop().stop()
+            assert differs(self.want["A"], self.want["B"]), "both answer alike"
+            notes.append(f"{len(PROMPTS)} answers of each")
 
     def stop(self):
         for server in self.servers:
@@ -94,63 +106,78 @@ class Site:
         trainer.done()
         return name, took
 
-    def same(self, name, servers=None):
+    def same(self, name, servers=None, part=slice(None)):
         """They answer as those that loaded that set from disk."""
         for server in servers or self.servers:
-            wrong = differs(server.answers(), self.want[name])
+            wrong = differs(server.answers(PROMPTS[part]),
+                            self.want[name][part])
             assert not wrong, f"{server.url}, version {self.version}: {wrong}"
 
 
-def updates(checks, site, trainer, way, count):
+def updates(checks, site, trainer, way, count, servers):
     """Versions one after the other: bit for bit, every time."""
+    trainer.ready()
     with checks.one(f"{site.name}, {way}: {count} updates over HTTP") as notes:
-        client, times = site.client(**WAYS[way]), []
+        client, times = site.client(servers, **WAYS[way]), []
         for _ in range(count):
             name, took = site.update(trainer, client)
             times.append(took)
-            site.same(name)
+            half = site.version // 2 % 2  # of the prompts, for either set
+            site.same(name, servers, slice(2 * half, 2 * half + 2))
             assert set(client.versions()) == {str(site.version)}
-        checks.updates += count * len(site.servers)
+        checks.updates += count * len(client.urls)
         times.sort()
         notes.append("token ids and log-probabilities bit for bit")
         notes.append(f"{times[len(times) // 2]:.2f} s each")
     return client
 
 
+def during(site, trainer, client, ids, tokens):
+    """An update while a request runs: (its choice, (version, tokens) spans,
+    the versions before and after)."""
+    server, old = site.servers[0], str(site.version)
+    version, name = site.next()
+    trainer.offer(version, name)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        call = pool.submit(server.generate, ids, tokens)
+        while not server.running() and not call.done():
+            time.sleep(0.01)
+        client.update(version)
+        choice = call.result()
+    trainer.done()
+    spans = [(span["version"], span["end"] - span["start"])
+             for span in choice["weight_versions"] or []]
+    site.same(name, [server])
+    return choice, spans, [old, str(version)]
+
+
 def in_flight(checks, site, trainer, client):
     """Requests that run while weights change: waited for, aborted, or gone on
     with, and every token says what version made it."""
-    server, tokens = site.servers[0], 240
-    ids = server.post("/tokenize", model="m", prompt=PROMPTS[0])["tokens"]
+    tokens = 120
+    ids = site.servers[0].post("/tokenize", model="m",
+                               prompt=PROMPTS[0])["tokens"]
     for setting, kv in (("wait", "recompute"), ("abort", "recompute"),
                         ("continue", "recompute"), ("continue", "keep")):
         with checks.one(f"{site.name}: requests in flight, {setting}"
                         + (f", kv {kv}" if setting == "continue" else "")
                         ) as notes:
             client.in_flight, client.kv = setting, kv
-            old = str(site.version)
-            version, name = site.next()
-            trainer.offer(version, name)
-            with concurrent.futures.ThreadPoolExecutor(1) as pool:
-                call = pool.submit(server.generate, ids, tokens)
-                while not server.running() and not call.done():
-                    time.sleep(0.01)
-                client.update(version)
-                choice = call.result()
-            trainer.done()
-            spans = [(span["version"], span["end"] - span["start"])
-                     for span in choice["weight_versions"] or []]
+            for _ in range(5):
+                choice, spans, (old, new) = during(site, trainer, client, ids,
+                                                   tokens)
+                if setting == "wait" or spans != [(old, tokens)]:
+                    break  # it had not ended before the pause
             made = len(choice["token_ids"] or [])
             assert sum(count for _, count in spans) == made, choice
             if setting == "abort":
                 assert choice["finish_reason"] == "abort" and made < tokens
             else:
                 assert choice["finish_reason"] == "length" and made == tokens
-            both = [old, str(version)] if setting == "continue" else [old]
+            both = [old, new] if setting == "continue" else [old]
             assert [which for which, _ in spans] in (both, both[1:]), spans
             notes.append(", ".join(f"{count} tokens of version {which}"
                                    for which, count in spans) or "no token")
-            site.same(name, [server])
     client.in_flight, client.kv = "wait", "recompute"
 
 

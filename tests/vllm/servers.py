@@ -126,11 +126,46 @@ def make_weights(source, folder):
     return folder / "A", folder / "B"
 
 
+class Point:
+    """Somebody stops at a named point of an update: the library of a test build
+    looks for an order at a path (lib/session_fault.c)."""
+
+    def __init__(self, library, path):
+        self.library, self.path = str(library), pathlib.Path(path)
+
+    def environment(self):
+        return {"DYNATRAIN_LIBRARY": self.library,
+                "DYNATRAIN_FAULT_FILE": str(self.path)}
+
+    def order(self, where):
+        """The first process that gets there stops."""
+        for old in self.path.parent.glob(f"{self.path.name}.taken.*"):
+            old.unlink()
+        new = self.path.with_suffix(".new")
+        new.write_text(f"{where} stop\n", encoding="utf-8")
+        new.rename(self.path)
+
+    def reached(self, call, seconds=600):
+        """Wait until a process has stopped there, in what `call` does; its
+        number."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not call.done():
+            for taken in self.path.parent.glob(f"{self.path.name}.taken.*"):
+                pid = int(taken.name.rpartition(".")[2])
+                stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+                if stat.rpartition(")")[2].split()[0] == "T":
+                    return pid
+            time.sleep(0.01)
+        raise RuntimeError(f"nobody got to the point of {self.path.name}: "
+                           f"{call.exception() if call.done() else 'waiting'}")
+
+
 class Server:
     """`vllm serve` on a port of this machine."""
 
-    def __init__(self, model, tp, kind, log):
+    def __init__(self, model, tp, kind, log, point=None):
         self.model, self.tp, self.kind, self.log = model, tp, kind, log
+        self.point = point
         self.start()
 
     def start(self):
@@ -151,7 +186,9 @@ class Server:
         with open(self.log, "w", encoding="utf-8") as out:
             self.process = in_group(
                 command, stdout=out, stderr=subprocess.STDOUT,
-                env=environment(self.tp, packed), cwd=str(self.log.parent))
+                env=environment(self.tp, packed, **(
+                    self.point.environment() if self.point else {})),
+                cwd=str(self.log.parent))
 
     def answers_health(self):
         with contextlib.suppress(OSError):
@@ -240,8 +277,10 @@ def load_shards(module, path):
                 local.copy_(whole.get_slice(name)[cut])
 
 
-def trainer_rank(rank, size, store, models, dtype, options, commands, replies):
+def trainer_rank(rank, size, store, models, dtype, variables, options, commands,
+                 replies):
     """A rank of a trainer: FSDP2 over gloo, weights loaded at each update."""
+    os.environ.update(variables)
     from torch.distributed.fsdp import fully_shard
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
@@ -280,19 +319,27 @@ def trainer_rank(rank, size, store, models, dtype, options, commands, replies):
 class Trainer:
     """The ranks of a trainer, by commands."""
 
-    def __init__(self, folder, models, dtype="float32", size=2, **options):
+    def __init__(self, folder, models, dtype="float32", size=2, point=None,
+                 **options):
         context = mp.get_context("spawn")
+        variables = point.environment() if point else {}
         self.size = size
         self.replies = context.Queue()
         self.said = []
         self.commands = [context.Queue() for _ in range(size)]
         store = str(pathlib.Path(folder) / f"store-{os.urandom(4).hex()}")
         self.ranks = [context.Process(target=trainer_rank, daemon=True, args=(
-            rank, size, store, models, dtype, options, self.commands[rank],
-            self.replies)) for rank in range(size)]
+            rank, size, store, models, dtype, variables, options,
+            self.commands[rank], self.replies)) for rank in range(size)]
         for process in self.ranks:
             process.start()
-        self.expect("ready")
+        self.is_ready = False
+
+    def ready(self):
+        """They start while others do other things."""
+        if not self.is_ready:
+            self.expect("ready")
+            self.is_ready = True
 
     def expect(self, word, seconds=600):
         """Every rank has said so; what others said already is kept."""
@@ -312,6 +359,7 @@ class Trainer:
             self.said.remove(word)
 
     def offer(self, version, name):
+        self.ready()
         for one in self.commands:
             one.put((version, name))
         self.expect("offered")
