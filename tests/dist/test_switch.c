@@ -47,9 +47,11 @@ static uint64_t touched(const struct sw_rank *rank)
 static bool is_nan_region(const struct sw_rank *rank, enum dyti_arena_slot slot)
 {
     uint32_t r = rank->me->rank;
-    const uint16_t *at = dyti_world_region(rank->world, r, slot, DYTI_PARAM);
+    const void *at = dyti_world_region(rank->world, r, slot, DYTI_PARAM);
+    uint16_t first = 0xffff;
 
-    return at == NULL || *at == 0xffff;
+    return at == NULL ||
+           (sw_peek(rank, at, sizeof(first), &first) && first == 0xffff);
 }
 
 static void round_trip(struct sw_rank *rank, const struct trip *trip,
@@ -135,7 +137,7 @@ static void processes_come_back_bit_equal(void **state)
     uint32_t files = open_files();
 
     (void)state;
-    for (uint64_t seed = 1; seed <= 20; seed++) {
+    for (uint64_t seed = 1; seed <= sw_rounds(20, 4); seed++) {
         run_trip(DYT_RANKS_PROCESSES, seed);
     }
     assert_int_equal(files, open_files());
@@ -144,7 +146,7 @@ static void processes_come_back_bit_equal(void **state)
 static void threads_come_back_bit_equal(void **state)
 {
     (void)state;
-    for (uint64_t seed = 21; seed <= 40; seed++) {
+    for (uint64_t seed = 21; seed <= 20 + sw_rounds(20, 6); seed++) {
         run_trip(DYT_RANKS_THREADS, seed);
     }
 }

@@ -96,7 +96,7 @@ static void run_trip(enum dyt_ranks_kind kind, uint64_t seed)
 static void processes_come_back_bit_equal(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 24; seed++) {
+    for (uint64_t seed = 1; seed <= sw_rounds(24, 4); seed++) {
         run_trip(DYT_RANKS_PROCESSES, seed);
     }
 }
@@ -104,7 +104,7 @@ static void processes_come_back_bit_equal(void **state)
 static void threads_come_back_bit_equal(void **state)
 {
     (void)state;
-    for (uint64_t seed = 101; seed <= 140; seed++) {
+    for (uint64_t seed = 101; seed <= 100 + sw_rounds(40, 6); seed++) {
         run_trip(DYT_RANKS_THREADS, seed);
     }
 }

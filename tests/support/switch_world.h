@@ -39,7 +39,22 @@ struct sw_device {
     enum dyti_page_kind pages;
     uint32_t ranks; /* bit r: rank r is one */
 };
+#ifdef SW_CUDA /* the same tests, over devices that are simulated */
+#include "gpusim/cuda_world.h"
+static const struct sw_device *sw_device = &cuda_world;
+#else
 static const struct sw_device *sw_device; /* NULL: all are of the host */
+static inline void sw_device_begin(uint64_t seed)
+{
+    (void)seed;
+}
+
+/* What devices have to say when nobody uses them any more; "": nothing. */
+static inline const char *sw_device_ended(void)
+{
+    return "";
+}
+#endif
 /* Not drawn, but as this says; NULL: drawn. */
 struct sw_shape {
     struct dyti_arch arch;
@@ -67,6 +82,12 @@ struct sw_rank {
     struct dyti_kernels kernels;
     struct dyti_world *world;
 };
+
+/* How often: less where devices are simulated, unless all is asked for. */
+static inline uint64_t sw_rounds(uint64_t host, uint64_t device)
+{
+    return sw_device == NULL ? host : dyt_test_rounds(device, host);
+}
 
 /* ---- drawing ------------------------------------------------------------ */
 
@@ -234,6 +255,11 @@ static inline const struct dyti_memory_ops *sw_memory_of(uint32_t rank)
     return sw_is_device(rank) ? sw_device->memory : &dyti_memory_host;
 }
 
+static inline const struct dyti_kernel_ops *sw_kernels_of(uint32_t rank)
+{
+    return sw_is_device(rank) ? sw_device->kernels : &dyti_kernels_host;
+}
+
 /* A segment that the ranks do not size and map themselves. */
 static inline void sw_memory_map(struct sw_memory *memory,
                                  const struct sw_case *c, uint32_t r)
@@ -255,6 +281,7 @@ static inline void sw_memory_open(struct sw_memory *memory, struct sw_case *c,
     const struct dyti_memory_ops *ops = &dyti_memory_host;
     uint64_t bytes = 0;
 
+    sw_device_begin(c->seed);
     *memory = (struct sw_memory){.ops = ops,
                                  .options = c->options,
                                  .timeout_ns = 20000000000,
@@ -294,6 +321,7 @@ static inline void sw_memory_close(struct sw_memory *memory,
     }
     ops->unmap(&memory->control_mem);
     ops->close(memory->control);
+    assert_string_equal("", sw_device_ended());
 }
 
 /* ---- ranks ----------------------------------------------------------------
@@ -306,6 +334,21 @@ static inline void sw_rank_close(struct sw_rank *rank)
         rank->kernels.ops->close(rank->kernels.self);
     }
     sw_case_fini(&rank->c);
+    if (rank->me->kind == DYT_RANKS_PROCESSES &&
+        strcmp("", sw_device_ended()) != 0) {
+        rank_wrong(rank->me, "%s", sw_device_ended());
+    }
+}
+
+/* Bytes of the rank's memory, wherever it is. */
+static inline bool sw_peek(const struct sw_rank *rank, const void *from,
+                           uint64_t bytes, void *out)
+{
+    if (dyti_kernels_carry(&rank->kernels, out, from, bytes) != DYT_OK) {
+        rank_wrong(rank->me, "%s", dyti_error_text());
+        return false;
+    }
+    return true;
 }
 
 static inline enum dyt_status sw_rank_open(struct sw_rank *rank,
@@ -316,10 +359,8 @@ static inline enum dyt_status sw_rank_open(struct sw_rank *rank,
     struct dyti_kernel_params kernel = {.struct_size = sizeof(kernel)};
     enum dyt_status st;
 
-    *rank = (struct sw_rank){.me = me,
-                             .kernels = {.ops = sw_is_device(me->rank)
-                                                    ? sw_device->kernels
-                                                    : &dyti_kernels_host}};
+    *rank =
+        (struct sw_rank){.me = me, .kernels = {.ops = sw_kernels_of(me->rank)}};
     st = sw_case_init_mode(&rank->c, seed, world_size, &memory->options);
     if (st == DYT_OK) {
         st = sw_memory_of(me->rank)->use(NULL);
