@@ -13,6 +13,7 @@
 #include "device/host/memory.h"
 #include "edm/world.h"
 #include "mover/direct/direct.h"
+#include "switch_device.h"
 
 #define SW_RANKS_MAX 6u
 
@@ -32,13 +33,6 @@ static const struct dyti_group_ops *sw_group = &dyti_group_shm;
 static const struct dyti_mover_ops *sw_message; /* NULL: none */
 static const uint32_t *sw_host;                 /* NULL: one */
 /* Ranks whose segments are memory of a device. */
-struct sw_device {
-    const struct dyti_memory_ops *memory;
-    const struct dyti_kernel_ops *kernels;
-    const struct dyti_mover_ops *mover;
-    enum dyti_page_kind pages;
-    uint32_t ranks; /* bit r: rank r is one */
-};
 #ifdef SW_CUDA /* the same tests, over devices that are simulated */
 #include "gpusim/cuda_world.h"
 static const struct sw_device *sw_device = &cuda_world;
