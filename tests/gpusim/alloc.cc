@@ -119,6 +119,7 @@ void close_all_memory()
     sim.live.clear();
     sim.dead.clear();
     sim.pinned.clear();
+    sim.registered.clear();
 }
 
 uint64_t leaked_memory()
@@ -134,6 +135,11 @@ uint64_t leaked_memory()
     }
     for (const auto &entry : sim.pinned) {
         note(GPUSIM_LEAK, "%llu bytes of pinned memory",
+             static_cast<unsigned long long>(entry.second));
+        count++;
+    }
+    for (const auto &entry : sim.registered) {
+        note(GPUSIM_LEAK, "%llu bytes of registered memory",
              static_cast<unsigned long long>(entry.second));
         count++;
     }
@@ -188,9 +194,15 @@ cudaError_t cudaMallocAsync(void **ptr, size_t bytes, cudaStream_t stream)
     guard hold(sim.lock);
 
     GPUSIM_CALL();
-    return result(stream_of(stream) == nullptr
-                      ? cudaErrorInvalidResourceHandle
-                      : allocate(ptr, bytes, RANGE_MALLOC));
+    if (stream_of(stream) == nullptr) {
+        return result(cudaErrorInvalidResourceHandle);
+    }
+    cudaError_t error = allocate(ptr, bytes, RANGE_MALLOC);
+
+    if (error == cudaSuccess && *ptr != nullptr) {
+        sim.live[reinterpret_cast<uint64_t>(*ptr)].is_pooled = true;
+    }
+    return result(error);
 }
 
 cudaError_t cudaFreeAsync(void *ptr, cudaStream_t stream)

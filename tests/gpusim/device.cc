@@ -30,15 +30,16 @@ limits limits_of(int arch)
     return l;
 }
 
-static thread_local int chosen;
+static thread_local int chosen = -1; // none: the runtime's calls take 0
 
 int current_device()
 {
-    return chosen < sim.machine.device_count ? chosen : 0;
+    return chosen >= 0 && chosen < sim.machine.device_count ? chosen : 0;
 }
 
 bool has_room(int device, uint64_t bytes)
 {
+    sweep_held();
     return sim.held[device] + bytes <= sim.machine.memory_bytes;
 }
 
@@ -355,7 +356,7 @@ CUresult cuCtxSetCurrent(CUcontext context)
     if (context != nullptr && !is_device(device)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    chosen = context == nullptr ? 0 : device;
+    chosen = context == nullptr ? -1 : device;
     return CUDA_SUCCESS;
 }
 
@@ -363,7 +364,7 @@ CUresult cuCtxGetCurrent(CUcontext *context)
 {
     guard hold(sim.lock);
 
-    *context = context_of(current_device());
+    *context = chosen < 0 ? nullptr : context_of(current_device());
     return CUDA_SUCCESS;
 }
 
@@ -372,5 +373,5 @@ CUresult cuCtxGetDevice(CUdevice *device)
     guard hold(sim.lock);
 
     *device = current_device();
-    return CUDA_SUCCESS;
+    return chosen < 0 ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
 }

@@ -23,6 +23,7 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *ptr)
 
     GPUSIM_CALL();
     if (found == sim.live.end() || found->second.kind != RANGE_MALLOC ||
+        found->second.is_pooled ||
         found->first != reinterpret_cast<uint64_t>(ptr)) {
         return result(cudaErrorInvalidValue);
     }

@@ -249,6 +249,7 @@ uint64_t gpusim_held_bytes(void)
 {
     uint64_t sum = 0;
 
+    sweep_held();
     for (uint64_t held : sim.held) {
         sum += held;
     }
@@ -372,6 +373,8 @@ CUresult cuGetErrorName(CUresult error, const char **name)
                                         "CUDA_ERROR_INVALID_HANDLE",
                                         "CUDA_ERROR_NOT_SUPPORTED",
                                         "CUDA_ERROR_ILLEGAL_STATE",
+                                        "CUDA_ERROR_INVALID_CONTEXT",
+                                        "CUDA_ERROR_ILLEGAL_ADDRESS",
                                         "CUDA_ERROR_UNKNOWN"};
 
     *name = error <= CUDA_ERROR_UNKNOWN ? names[error] : "?";

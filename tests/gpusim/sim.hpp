@@ -86,7 +86,8 @@ struct range {
     uint64_t bytes = 0;
     bool readable = true, is_writable = true;
     bool is_open = false; // its pages
-    int kind = 0;         // RANGE_*
+    bool is_pooled = false;
+    int kind = 0; // RANGE_*
     uint64_t physical = 0;
     int device = 0;                         // whose memory it is
     uint32_t opened_to = 0, written_by = 0; // bit d: device d, if mapped
@@ -98,12 +99,21 @@ struct reservation {
     uint64_t bytes;
 };
 
+// Memory that this process made: it is held as long as anybody has it, which a
+// lock of the file tells that all who have it share.
+struct held_memory {
+    int witness;
+    uint64_t bytes;
+    int device;
+};
+
 struct physical_state {
     int fd = -1;
     uint64_t bytes = 0;
     uint32_t maps = 0;
     int device = 0;
-    bool has_handle = true, is_imported = false;
+    uint32_t handles = 1;
+    bool is_exportable = true;
 };
 
 // The span of addresses of the device, and what is known of each byte.
@@ -145,7 +155,10 @@ void forget(const void *ptr, uint64_t bytes);
 void open_arena();
 void poison(const void *ptr, uint64_t bytes, bool on);
 cudaError_t release(void *ptr, bool is_ipc);
-uint64_t physical_take(uint64_t bytes, int device); // 0: no memory left
+// 0: no memory left.
+uint64_t physical_take(uint64_t bytes, int device, bool is_exportable);
+// Count what nobody has any more as given back.
+void sweep_held();
 void close_all_memory();
 uint64_t leaked_memory();
 uint64_t leaked_virtual();
@@ -281,9 +294,11 @@ struct simulator {
 
     arena memory;
     std::map<uint64_t, range> live, dead; // by address
-    std::map<uint64_t, uint64_t> pinned;  // host memory: address, bytes
+    // Host memory: address, bytes.
+    std::map<uint64_t, uint64_t> pinned, registered;
     std::map<uint64_t, reservation> reserved;
     std::map<uint64_t, physical_state> physical;
+    std::vector<held_memory> ledger;
     std::vector<uint64_t> opened; // ranges whose pages are open
     uint32_t device_depth;
     pthread_t device_thread;

@@ -5,7 +5,10 @@
 
 #include "include/cuda.h"
 
+#include <cstdio>
 #include <cstring>
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,11 +30,8 @@ static void drop_memory(uint64_t handle)
 {
     auto found = sim.physical.find(handle);
 
-    if (found->second.maps == 0 && !found->second.has_handle) {
+    if (found->second.maps == 0 && found->second.handles == 0) {
         close(found->second.fd);
-        if (!found->second.is_imported) {
-            sim.held[found->second.device] -= found->second.bytes;
-        }
         sim.physical.erase(found);
     }
 }
@@ -60,6 +60,10 @@ void close_virtual()
     for (auto &entry : sim.physical) {
         close(entry.second.fd);
     }
+    for (auto &entry : sim.ledger) {
+        close(entry.witness);
+    }
+    sim.ledger.clear();
     sim.physical.clear();
     sim.reserved.clear();
 }
@@ -76,7 +80,7 @@ uint64_t leaked_virtual()
         }
     }
     for (const auto &entry : sim.physical) {
-        if (entry.second.has_handle) {
+        if (entry.second.handles > 0) {
             note(GPUSIM_LEAK, "a handle of %llu bytes of memory",
                  static_cast<unsigned long long>(entry.second.bytes));
             count++;
@@ -90,33 +94,73 @@ uint64_t leaked_virtual()
     return count;
 }
 
-static uint64_t add_physical(int fd, uint64_t bytes, bool is_imported,
-                             int device)
+static uint64_t add_physical(int fd, uint64_t bytes, int device,
+                             bool is_exportable)
 {
     physical_state p;
 
     p.fd = fd;
     p.bytes = bytes;
-    p.is_imported = is_imported;
     p.device = device;
+    p.is_exportable = is_exportable;
     sim.physical[++sim.next_physical] = p;
     return sim.next_physical;
 }
 
-uint64_t physical_take(uint64_t bytes, int device)
+// The file's name says whose memory it is.
+constexpr char MEMORY_NAME[] = "gpusim.memory.";
+
+static int device_of(int fd)
 {
-    int fd;
+    char path[64], name[128] = "";
+    int device = -1;
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    if (readlink(path, name, sizeof(name) - 1) > 0) {
+        sscanf(name, "/memfd:gpusim.memory.%d", &device);
+    }
+    return device;
+}
+
+uint64_t physical_take(uint64_t bytes, int device, bool is_exportable)
+{
+    std::string name = MEMORY_NAME + std::to_string(device);
+    int fd, witness;
+    char path[64];
 
     if (!has_room(device, bytes)) {
         return 0;
     }
-    fd = memfd_create("gpusim.memory", MFD_CLOEXEC);
-    if (fd < 0 || ftruncate(fd, static_cast<off_t>(2 * bytes)) != 0) {
+    fd = memfd_create(name.c_str(), MFD_CLOEXEC);
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    witness = fd < 0 ? -1 : open(path, O_RDWR | O_CLOEXEC);
+    if (witness < 0 || ftruncate(fd, static_cast<off_t>(2 * bytes)) != 0 ||
+        flock(fd, LOCK_SH) != 0) {
         close(fd);
+        close(witness);
         return 0;
     }
     sim.held[device] += bytes;
-    return add_physical(fd, bytes, false, device);
+    sim.ledger.push_back({witness, bytes, device});
+    return add_physical(fd, bytes, device, is_exportable);
+}
+
+// All who have it have the one open file, in whichever process; only when that
+// is closed can another get the lock alone.
+void sweep_held()
+{
+    for (size_t i = 0; i < sim.ledger.size();) {
+        held_memory *m = &sim.ledger[i];
+
+        if (flock(m->witness, LOCK_EX | LOCK_NB) != 0) {
+            i++;
+            continue;
+        }
+        close(m->witness);
+        sim.held[m->device] -= m->bytes;
+        *m = sim.ledger.back();
+        sim.ledger.pop_back();
+    }
 }
 
 } // namespace gpusim
@@ -194,7 +238,9 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
         prop->location.id >= sim.machine.device_count) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    *handle = physical_take(bytes, prop->location.id);
+    *handle = physical_take(bytes, prop->location.id,
+                            prop->requestedHandleTypes ==
+                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     return *handle == 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
@@ -204,10 +250,10 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
     auto found = sim.physical.find(handle);
 
     GPUSIM_CALL();
-    if (found == sim.physical.end() || !found->second.has_handle) {
+    if (found == sim.physical.end() || found->second.handles == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    found->second.has_handle = false;
+    found->second.handles--;
     drop_memory(handle);
     return CUDA_SUCCESS;
 }
@@ -239,7 +285,7 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t bytes, size_t offset,
     range r;
 
     GPUSIM_CALL();
-    if (found == sim.physical.end() || !found->second.has_handle) {
+    if (found == sim.physical.end() || found->second.handles == 0) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     if (!whole(ptr) || !whole(bytes) || bytes == 0 || offset != 0 ||
@@ -347,7 +393,7 @@ CUresult cuMemExportToShareableHandle(void *shareable,
     auto found = sim.physical.find(handle);
 
     GPUSIM_CALL();
-    if (found == sim.physical.end() ||
+    if (found == sim.physical.end() || !found->second.is_exportable ||
         type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -369,12 +415,50 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
 
     GPUSIM_CALL();
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || fd < 0 ||
-        fstat(fd, &info) != 0 || info.st_size == 0 ||
+        fstat(fd, &info) != 0 || info.st_size == 0 || device_of(fd) < 0 ||
         !whole(static_cast<uint64_t>(info.st_size) / 2)) {
         close(fd);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    *handle =
-        add_physical(fd, static_cast<uint64_t>(info.st_size) / 2, true, 0);
+    *handle = add_physical(fd, static_cast<uint64_t>(info.st_size) / 2,
+                           device_of(fd), true);
+    return CUDA_SUCCESS;
+}
+
+// Any address of a mapping will do; each handle is one to release.
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle,
+                                     void *ptr)
+{
+    guard hold(sim.lock);
+    auto address = reinterpret_cast<uint64_t>(ptr);
+    auto found = below(sim.live, address);
+
+    GPUSIM_CALL();
+    if (found == sim.live.end() || found->second.kind != RANGE_MAPPED ||
+        address >= found->first + found->second.bytes) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *handle = found->second.physical;
+    sim.physical[*handle].handles++;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetAllocationPropertiesFromHandle(
+    CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
+{
+    guard hold(sim.lock);
+    auto found = sim.physical.find(handle);
+
+    GPUSIM_CALL();
+    if (found == sim.physical.end() || found->second.handles == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *prop = {};
+    prop->type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop->requestedHandleTypes = found->second.is_exportable
+                                     ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+                                     : CU_MEM_HANDLE_TYPE_NONE;
+    prop->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop->location.id = found->second.device;
     return CUDA_SUCCESS;
 }

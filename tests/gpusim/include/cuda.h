@@ -20,6 +20,8 @@ typedef enum cudaError_enum {
     CUDA_ERROR_INVALID_HANDLE,
     CUDA_ERROR_NOT_SUPPORTED,
     CUDA_ERROR_ILLEGAL_STATE,
+    CUDA_ERROR_INVALID_CONTEXT,
+    CUDA_ERROR_ILLEGAL_ADDRESS,
     CUDA_ERROR_UNKNOWN
 } CUresult;
 
@@ -101,6 +103,65 @@ CUresult cuCtxGetCurrent(CUcontext *context);
 CUresult cuCtxGetDevice(CUdevice *device);
 CUresult cuGetErrorName(CUresult error, const char **name);
 
+/* ---- allocations, streams: the runtime's, by their other names ------------
+ */
+
+typedef struct CUstream_st *CUstream;
+
+#define CU_STREAM_NON_BLOCKING             1u
+#define CU_MEMHOSTALLOC_PORTABLE           1u
+#define CU_MEMHOSTREGISTER_PORTABLE        1u
+#define CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS 1u
+
+typedef struct CUipcMemHandle_st {
+    char reserved[64];
+} CUipcMemHandle;
+
+CUresult cuMemAlloc(CUdeviceptr *ptr, size_t bytes);
+CUresult cuMemFree(CUdeviceptr ptr);
+CUresult cuMemHostAlloc(void **ptr, size_t bytes, unsigned flags);
+CUresult cuMemFreeHost(void *ptr);
+CUresult cuMemHostRegister(void *ptr, size_t bytes, unsigned flags);
+CUresult cuMemHostUnregister(void *ptr);
+CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr);
+CUresult cuIpcOpenMemHandle(CUdeviceptr *ptr, CUipcMemHandle handle,
+                            unsigned flags);
+CUresult cuIpcCloseMemHandle(CUdeviceptr ptr);
+CUresult cuStreamCreate(CUstream *stream, unsigned flags);
+CUresult cuStreamSynchronize(CUstream stream);
+CUresult cuStreamDestroy(CUstream stream);
+CUresult cuMemsetD8Async(CUdeviceptr ptr, unsigned char value, size_t bytes,
+                         CUstream stream);
+
+/* ---- what memory is -------------------------------------------------------
+ */
+
+typedef struct CUmemPoolHandle_st *CUmemoryPool;
+
+typedef enum CUmemorytype_enum {
+    CU_MEMORYTYPE_HOST = 1,
+    CU_MEMORYTYPE_DEVICE,
+    CU_MEMORYTYPE_ARRAY,
+    CU_MEMORYTYPE_UNIFIED
+} CUmemorytype;
+
+typedef enum CUpointer_attribute_enum {
+    CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+    CU_POINTER_ATTRIBUTE_IS_MANAGED,
+    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+    CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+    CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+    CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+    CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE
+} CUpointer_attribute;
+
+/* What nobody has allocated has attributes of 0. */
+CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attribute,
+                                void **data, CUdeviceptr ptr);
+
+/* ---- virtual memory -------------------------------------------------------
+ */
+
 CUresult cuMemGetAllocationGranularity(size_t *bytes,
                                        const CUmemAllocationProp *prop,
                                        CUmemAllocationGranularity_flags how);
@@ -123,6 +184,10 @@ CUresult cuMemExportToShareableHandle(void *shareable,
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
                                         void *shareable,
                                         CUmemAllocationHandleType type);
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle,
+                                     void *ptr);
+CUresult cuMemGetAllocationPropertiesFromHandle(
+    CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle);
 
 #ifdef __cplusplus
 }
