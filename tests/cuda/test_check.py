@@ -44,8 +44,23 @@ class Parse(unittest.TestCase):
         b = {"k": {"90": {"registers": 2}}}
         self.assertEqual(list(check_kernels.compare(a, a)), [])
         self.assertEqual(len(list(check_kernels.compare(a, b))), 1)
-        self.assertEqual(len(list(check_kernels.compare(a, {}))), 1)
         self.assertEqual(len(list(check_kernels.compare({}, b))), 1)
+        # A kernel that is gone is found by those that are left.
+        both = a | {"other": {"90": {"registers": 3}}}
+        self.assertEqual(len(list(check_kernels.compare(both, a))), 1)
+
+    def test_a_build_for_fewer_architectures_is_compared(self):
+        table = {"k": {"80": {"registers": 1}, "90": {"registers": 2}}}
+        for want, registers in ((0, 2), (1, 3)):
+            got = {"k": {"90": {"registers": registers}}}
+            self.assertEqual(len(list(check_kernels.compare(table, got))),
+                             want)
+
+    def test_a_file_that_nobody_builds_is_found(self):
+        findings, got = check_kernels.read_logs([])
+        self.assertEqual(got, {})
+        self.assertTrue(any("copy.cu is built by nobody" in f
+                            for f in findings))
 
 
 if __name__ == "__main__":
