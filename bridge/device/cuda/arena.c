@@ -23,30 +23,6 @@ struct dyti_cuda_arena {
 /* ---- errors ---------------------------------------------------------------
  */
 
-/* What `call` on `bytes` failed with; the driver's own word for it. */
-static enum dyt_status fail(const struct dyti_cuda_memory_calls *calls,
-                            CUresult error, const char *what, uint64_t bytes)
-{
-    const char *name = NULL;
-
-    if (calls->error_name(error, &name) != CUDA_SUCCESS || name == NULL) {
-        name = "an error without a name";
-    }
-    if (error == CUDA_ERROR_OUT_OF_MEMORY) {
-        return DYTI_FAIL(DYT_ERR_NOMEM,
-                         "%s of %llu MiB on the device: %s: let other parts "
-                         "sleep first, or use a smaller layout",
-                         what, (unsigned long long)(bytes >> 20), name);
-    }
-    if (error == CUDA_ERROR_NOT_SUPPORTED) {
-        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                         "%s: the device has no virtual memory calls (%s)",
-                         what, name);
-    }
-    return DYTI_FAIL(DYT_ERR_DEVICE, "%s of %llu MiB on the device: %s (%d)",
-                     what, (unsigned long long)(bytes >> 20), name, (int)error);
-}
-
 static enum dyt_status check_part(const struct dyti_cuda_arena *arena,
                                   uint32_t part)
 {
@@ -110,12 +86,14 @@ enum dyt_status dyti_cuda_arena_open(const struct dyti_cuda_memory_calls *calls,
     a->access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     error = calls->granularity(&grain, &a->prop,
                                CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
-    st = error == CUDA_SUCCESS ? place(a, bytes, grain)
-                               : fail(calls, error, "an arena", 0);
+    st = error == CUDA_SUCCESS
+             ? place(a, bytes, grain)
+             : dyti_cuda_memory_fail(calls, error, "an arena", 0);
     if (st == DYT_OK) {
         error = calls->reserve(&a->base, a->bytes, grain, 0, 0);
-        st = error == CUDA_SUCCESS ? DYT_OK
-                                   : fail(calls, error, "addresses", a->bytes);
+        st = error == CUDA_SUCCESS
+                 ? DYT_OK
+                 : dyti_cuda_memory_fail(calls, error, "addresses", a->bytes);
     }
     if (st != DYT_OK) {
         free(a);
@@ -175,7 +153,7 @@ static enum dyt_status tie(struct dyti_cuda_arena *arena, uint32_t part,
     }
     if (error != CUDA_SUCCESS) {
         (void)calls->release(memory);
-        return fail(calls, error, "mapping a part", p->bytes);
+        return dyti_cuda_memory_fail(calls, error, "mapping a part", p->bytes);
     }
     p->memory = memory;
     p->is_awake = true;
@@ -196,7 +174,8 @@ enum dyt_status dyti_cuda_arena_wake(struct dyti_cuda_arena *arena,
         arena->calls->create(&memory, arena->part[part].bytes, &arena->prop, 0);
     return error == CUDA_SUCCESS
                ? tie(arena, part, memory)
-               : fail(arena->calls, error, "memory", arena->part[part].bytes);
+               : dyti_cuda_memory_fail(arena->calls, error, "memory",
+                                       arena->part[part].bytes);
 }
 
 enum dyt_status dyti_cuda_arena_sleep(struct dyti_cuda_arena *arena,
@@ -212,13 +191,15 @@ enum dyt_status dyti_cuda_arena_sleep(struct dyti_cuda_arena *arena,
     p = &arena->part[part];
     error = arena->calls->unmap(dyti_cuda_arena_at(arena, part), p->bytes);
     if (error != CUDA_SUCCESS) {
-        return fail(arena->calls, error, "unmapping a part", p->bytes);
+        return dyti_cuda_memory_fail(arena->calls, error, "unmapping a part",
+                                     p->bytes);
     }
     p->is_awake = false;
     error = arena->calls->release(p->memory);
     return error == CUDA_SUCCESS
                ? DYT_OK
-               : fail(arena->calls, error, "giving back a part", p->bytes);
+               : dyti_cuda_memory_fail(arena->calls, error,
+                                       "giving back a part", p->bytes);
 }
 
 /* ---- peers ----------------------------------------------------------------
@@ -241,8 +222,8 @@ enum dyt_status dyti_cuda_arena_export(const struct dyti_cuda_arena *arena,
     error = arena->calls->give(&fd, arena->part[part].memory,
                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     if (error != CUDA_SUCCESS) {
-        return fail(arena->calls, error, "handing on a part",
-                    arena->part[part].bytes);
+        return dyti_cuda_memory_fail(arena->calls, error, "handing on a part",
+                                     arena->part[part].bytes);
     }
     *out_fd = fd;
     return DYT_OK;
@@ -265,7 +246,8 @@ enum dyt_status dyti_cuda_arena_adopt(struct dyti_cuda_arena *arena,
     /* The descriptor itself goes where the call has a pointer. */
     error = arena->calls->take(&memory, (void *)(intptr_t)fd,
                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-    return error == CUDA_SUCCESS ? tie(arena, part, memory)
-                                 : fail(arena->calls, error, "a peer's part",
-                                        arena->part[part].bytes);
+    return error == CUDA_SUCCESS
+               ? tie(arena, part, memory)
+               : dyti_cuda_memory_fail(arena->calls, error, "a peer's part",
+                                       arena->part[part].bytes);
 }

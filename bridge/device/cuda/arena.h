@@ -33,7 +33,13 @@ struct dyti_cuda_memory_calls {
     __typeof__(&cuMemSetAccess) access;
     __typeof__(&cuMemExportToShareableHandle) give;
     __typeof__(&cuMemImportFromShareableHandle) take;
+    __typeof__(&cuMemGetInfo) info; /* NULL: messages have one number */
 };
+
+/* As dyti_cuda_fail(). */
+enum dyt_status dyti_cuda_memory_fail(
+    const struct dyti_cuda_memory_calls *calls, CUresult error,
+    const char *doing, uint64_t bytes);
 
 struct dyti_cuda_arena;
 

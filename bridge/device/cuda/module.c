@@ -3,6 +3,7 @@
 #include "ops/module.h"
 #include "base/error.h"
 #include "device/cuda/driver.h"
+#include "device/cuda/memory.h"
 
 /* As DYTI_MODULE_ENTRY says. */
 __attribute__((visibility("default"))) const struct dyti_module *dyt_module(
@@ -14,6 +15,7 @@ const struct dyti_module *dyt_module(void)
                                               .abi = DYTI_MODULE_ABI,
                                               .name = "cuda",
                                               .device = &dyti_device_cuda,
+                                              .memory = &dyti_memory_cuda,
                                               .error_message =
                                                   dyti_error_message};
 

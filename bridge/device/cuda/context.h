@@ -1,0 +1,27 @@
+/* Which device a thread works for, by UUID: indices mean another device in
+ * another process.  A device's (primary) context is retained once, and stays
+ * as long as the process.
+ * Threads: any; the device is the thread's. */
+#ifndef DYTI_DEVICE_CUDA_CONTEXT_H
+#define DYTI_DEVICE_CUDA_CONTEXT_H
+
+#include "device/cuda/calls.h"
+
+#define DYTI_CUDA_UUID 48u /* bytes of its text */
+
+/* As ops/memory.h's use(). */
+enum dyt_status dyti_cuda_context_use(const char *device);
+
+/* The thread's device, and the calls.  DYT_ERR_STATE: it has none. */
+enum dyt_status dyti_cuda_context_get(const struct dyti_cuda_calls **out_calls,
+                                      CUdevice *out_device);
+
+/* The device with this UUID here; DYT_ERR_UNSUPPORTED: not seen by this
+ * process. */
+enum dyt_status dyti_cuda_device_find(const struct dyti_cuda_calls *calls,
+                                      const CUuuid *uuid, CUdevice *out_device);
+
+/* "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx" */
+void dyti_cuda_uuid_text(const CUuuid *uuid, char out[DYTI_CUDA_UUID]);
+
+#endif /* DYTI_DEVICE_CUDA_CONTEXT_H */

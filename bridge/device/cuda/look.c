@@ -1,0 +1,197 @@
+/* Memory that somebody else allocated (PyTorch's caching allocator, expandable
+ * segments, pools): what it is, and how another process can have it.  What can
+ * be given is given once, to nobody: what the driver says of itself is not
+ * enough to promise it. */
+#include "device/cuda/memory.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+/* What the driver tells of a pointer; all 0 where it knows nothing. */
+struct told {
+    CUmemorytype type;
+    unsigned is_managed, has_ipc;
+    int device;
+    CUdeviceptr base;
+    size_t bytes;
+    CUmemoryPool pool;
+};
+
+static enum dyt_status ask(const struct dyti_cuda_calls *calls, CUdeviceptr at,
+                           struct told *out)
+{
+    struct told t = {0};
+    CUpointer_attribute attribute[] = {
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+        CU_POINTER_ATTRIBUTE_IS_MANAGED,
+        CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+        CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+        CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE};
+    void *data[] = {&t.type, &t.is_managed, &t.has_ipc, &t.device,
+                    &t.base, &t.bytes,      &t.pool};
+    CUresult error = calls->cuPointerGetAttributes(
+        sizeof(attribute) / sizeof(attribute[0]), attribute, data, at);
+
+    if (error != CUDA_SUCCESS) {
+        return dyti_cuda_fail(calls, error, "asking what memory is", 0);
+    }
+    *out = t;
+    return DYT_OK;
+}
+
+static void refuse(struct dyti_memory_look *look, const char *why)
+{
+    look->way = DYTI_MEMORY_WAY_NONE;
+    snprintf(look->why, sizeof(look->why), "%s", why);
+}
+
+static void refuse_by(const struct dyti_cuda_calls *calls, CUresult error,
+                      const char *what, struct dyti_memory_look *look)
+{
+    const char *name = NULL;
+
+    if (calls->cuGetErrorName(error, &name) != CUDA_SUCCESS || name == NULL) {
+        name = "an error without a name";
+    }
+    look->way = DYTI_MEMORY_WAY_NONE;
+    snprintf(look->why, sizeof(look->why), "%s: %.60s", what, name);
+}
+
+/* ---- kinds ------------------------------------------------------------------
+ */
+
+/* By virtual memory calls: false, it is something else. */
+static bool look_at_mapped(const struct dyti_cuda_calls *calls, CUdeviceptr at,
+                           struct dyti_memory_look *look)
+{
+    CUmemGenericAllocationHandle memory = 0;
+    CUmemAllocationProp prop = {0};
+    CUresult error;
+    int fd = -1;
+
+    if (calls->cuMemRetainAllocationHandle(&memory, (void *)(uintptr_t)at) !=
+        CUDA_SUCCESS) {
+        return false;
+    }
+    look->kind = DYTI_MEMORY_MAPPED;
+    error = calls->cuMemGetAllocationPropertiesFromHandle(&prop, memory);
+    if (error == CUDA_SUCCESS &&
+        ((unsigned)prop.requestedHandleTypes &
+         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0) {
+        refuse(look, "it was made without a file descriptor to be had of it "
+                     "(requestedHandleTypes)");
+    } else {
+        error = calls->cuMemExportToShareableHandle(
+            &fd, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+        look->way = DYTI_MEMORY_WAY_FD;
+        if (error != CUDA_SUCCESS) {
+            refuse_by(calls, error, "a file descriptor of it", look);
+        } else {
+            (void)close(fd);
+        }
+    }
+    (void)calls->cuMemRelease(memory);
+    return true;
+}
+
+static void look_at_device(const struct dyti_cuda_calls *calls,
+                           const struct told *t, CUdeviceptr at,
+                           struct dyti_memory_look *look)
+{
+    CUipcMemHandle handle;
+    CUresult error;
+
+    if (t->pool != NULL) {
+        look->kind = DYTI_MEMORY_POOL;
+        refuse(look, "it belongs to a stream-ordered pool, which only its "
+                     "owner can share");
+        return;
+    }
+    if (look_at_mapped(calls, at, look)) {
+        return;
+    }
+    look->kind = DYTI_MEMORY_DEVICE;
+    if (t->has_ipc == 0) {
+        refuse(look, "the driver has no IPC handles for it");
+        return;
+    }
+    error = calls->cuIpcGetMemHandle(&handle, t->base);
+    look->way = DYTI_MEMORY_WAY_IPC;
+    if (error != CUDA_SUCCESS) {
+        refuse_by(calls, error, "an IPC handle of it", look);
+    }
+}
+
+static enum dyt_status name_owner(const struct dyti_cuda_calls *calls,
+                                  int ordinal, struct dyti_memory_look *look)
+{
+    CUdevice device = 0;
+    CUuuid uuid;
+    CUresult error = calls->cuDeviceGet(&device, ordinal);
+
+    error =
+        error == CUDA_SUCCESS ? calls->cuDeviceGetUuid(&uuid, device) : error;
+    if (error != CUDA_SUCCESS) {
+        return dyti_cuda_fail(calls, error, "asking whose memory it is", 0);
+    }
+    dyti_cuda_uuid_text(&uuid, look->device);
+    return DYT_OK;
+}
+
+static enum dyt_status check_range(const struct told *t, CUdeviceptr at,
+                                   uint64_t bytes)
+{
+    uint64_t inside = at - t->base;
+
+    return t->bytes == 0 || (inside < t->bytes && bytes <= t->bytes - inside)
+               ? DYT_OK
+               : DYTI_FAIL(DYT_ERR_INVALID,
+                           "%llu bytes at %#llx: the allocation there ends "
+                           "after %llu bytes",
+                           (unsigned long long)bytes, (unsigned long long)at,
+                           (unsigned long long)(t->bytes - inside));
+}
+
+enum dyt_status dyti_cuda_look(const void *ptr, uint64_t bytes,
+                               struct dyti_memory_look *out_look)
+{
+    struct dyti_memory_look look = {.kind = DYTI_MEMORY_HOST};
+    const struct dyti_cuda_calls *calls = NULL;
+    CUdeviceptr at = (CUdeviceptr)(uintptr_t)ptr;
+    CUdevice device = 0;
+    struct told t = {0};
+    enum dyt_status st;
+
+    if (ptr == NULL || bytes == 0) {
+        return DYTI_FAIL(DYT_ERR_INVALID, "looking at %llu bytes at %p",
+                         (unsigned long long)bytes, ptr);
+    }
+    st = dyti_cuda_context_get(&calls, &device);
+    st = st != DYT_OK ? st : ask(calls, at, &t);
+    st = st != DYT_OK ? st : check_range(&t, at, bytes);
+    if (st != DYT_OK) {
+        return st;
+    }
+    look.base = (void *)(uintptr_t)t.base;
+    look.bytes = t.bytes;
+    if (t.is_managed != 0) {
+        look.kind = DYTI_MEMORY_MANAGED;
+        refuse(&look, "managed memory belongs to one process");
+    } else if (t.type == CU_MEMORYTYPE_HOST) {
+        look.kind = DYTI_MEMORY_PINNED;
+        refuse(&look, "memory of the host is shared by its own means");
+    } else if (t.type == CU_MEMORYTYPE_DEVICE) {
+        st = name_owner(calls, t.device, &look);
+        if (st != DYT_OK) {
+            return st;
+        }
+        look_at_device(calls, &t, at, &look);
+    } else {
+        refuse(&look, "the driver does not know it: memory of the host is "
+                      "shared by its own means");
+    }
+    *out_look = look;
+    return DYT_OK;
+}
