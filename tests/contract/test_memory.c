@@ -1,93 +1,181 @@
-/* What every memory backend must do (ops/memory.h). */
+/* What every memory backend must do (ops/memory.h), its other processes
+ * included: they are this program, started anew.  With SW_CUDA: over memory of
+ * a device, which is simulated or real. */
 #include "dyt_test.h"
 
-#include "device/host/memory.h"
-
 #include <fcntl.h>
+#include <spawn.h>
+#include <stdio.h>
 #include <sys/wait.h>
+
+#ifdef SW_CUDA
+#include "device/cuda/memory.h"
+#include <cuda_runtime_api.h>
+#define OPS dyti_memory_cuda
+#else
+#include "device/host/memory.h"
+#define OPS dyti_memory_host
+#endif
+#ifdef DYT_GPUSIM
+#include "gpusim/gpusim.h"
+#endif
 
 #define MIB ((uint64_t)1 << 20)
 
-static const struct dyti_memory_ops *const backends[] = {&dyti_memory_host};
+extern char **environ;
 
-typedef void (*check_fn)(const struct dyti_memory_ops *ops,
-                         enum dyti_page_kind pages);
+static const struct dyti_memory_ops *const ops = &OPS;
 
-/* Every backend in every page kind that this machine has. */
+/* ---- bytes of a segment ----------------------------------------------------
+ */
+
+static void put(void *at, unsigned char value, uint64_t bytes)
+{
+#ifdef SW_CUDA
+    assert_int_equal(cudaSuccess, cudaMemset(at, value, bytes));
+    assert_int_equal(cudaSuccess, cudaDeviceSynchronize());
+#else
+    memset(at, value, bytes);
+#endif
+}
+
+static unsigned char get(const void *at)
+{
+    unsigned char value = 0;
+
+#ifdef SW_CUDA
+    assert_int_equal(cudaSuccess,
+                     cudaMemcpy(&value, at, 1, cudaMemcpyDeviceToHost));
+#else
+    value = *(const unsigned char *)at;
+#endif
+    return value;
+}
+
+static unsigned char *byte_of(const struct dyti_segment_mem *mem, uint64_t at)
+{
+    return (unsigned char *)mem->base + at;
+}
+
+/* Nothing of the device is left, and nothing happened that should not. */
+static void end_clean(void)
+{
+#ifdef DYT_GPUSIM
+    assert_int_equal(0, gpusim_leaks());
+    assert_int_equal(0, gpusim_unexpected());
+    assert_int_equal(0, gpusim_held_bytes());
+#endif
+}
+
+typedef void (*check_fn)(enum dyti_page_kind pages);
+
+/* In every page kind that this machine has, from the best one on. */
 static void each(check_fn check)
 {
-    for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]); i++) {
-        enum dyti_page_kind best = backends[i]->probe(8 * MIB);
+    enum dyti_page_kind best = ops->probe(8 * MIB);
 
-        assert_true(best < DYTI_PAGES_COUNT);
-        for (int pages = (int)best; pages < DYTI_PAGES_COUNT; pages++) {
-            if (backends[i]->has((enum dyti_page_kind)pages)) {
-                check(backends[i], (enum dyti_page_kind)pages);
-            }
+    assert_true(best < DYTI_PAGES_COUNT);
+    assert_true(ops->has(best));
+    for (int pages = (int)best; pages < DYTI_PAGES_COUNT; pages++) {
+        if (ops->has((enum dyti_page_kind)pages)) {
+            check((enum dyti_page_kind)pages);
+            end_clean();
         }
     }
 }
 
-static int segment(const struct dyti_memory_ops *ops, enum dyti_page_kind pages,
-                   uint64_t bytes, struct dyti_segment_mem *mem)
+static int sized(enum dyti_page_kind pages, uint64_t bytes,
+                 const uint64_t *part, uint32_t count)
 {
     int handle = -1;
 
     assert_ok(ops->create("test", pages, &handle));
-    assert_ok(ops->resize(handle, pages, bytes, NULL, 0));
+    assert_ok(ops->resize(handle, pages, bytes, part, count));
+    return handle;
+}
+
+static int segment(enum dyti_page_kind pages, uint64_t bytes,
+                   struct dyti_segment_mem *mem)
+{
+    int handle = sized(pages, bytes, NULL, 0);
+
     assert_ok(ops->map(handle, pages, bytes, mem));
     return handle;
 }
 
-static void check_map(const struct dyti_memory_ops *ops,
-                      enum dyti_page_kind pages)
+static void let_go(struct dyti_segment_mem *mem)
 {
-    struct dyti_segment_mem mine = {0}, peer = {0};
-    int handle = segment(ops, pages, 5 * MIB, &mine);
-    unsigned char *a, *b;
+    int handle = mem->handle;
 
-    assert_ok(ops->map(handle, pages, 5 * MIB, &peer));
-    a = mine.base;
-    b = peer.base;
-    assert_int_equal(6 * MIB, mine.bytes); /* whole 2 MiB */
-    assert_int_equal(0, (uintptr_t)a % (2 * MIB));
-    assert_int_equal(0, (uintptr_t)b % (2 * MIB));
-    assert_ptr_not_equal(a, b);
-    assert_int_equal(0, b[5 * MIB - 1]);
-    a[5 * MIB - 1] = 7;
-    a[0] = 9;
-    assert_int_equal(7, b[5 * MIB - 1]);
-    assert_int_equal(9, b[0]);
-    ops->unmap(&peer);
-    assert_null(peer.base);
-    ops->unmap(&peer); /* twice is fine */
-    assert_int_equal(9, a[0]);
-    ops->unmap(&mine);
+    ops->unmap(mem);
+    assert_null(mem->base);
+    ops->unmap(mem); /* twice is fine */
     ops->close(handle);
 }
 
-static void check_touched(const struct dyti_memory_ops *ops,
-                          enum dyti_page_kind pages)
-{
-    struct dyti_segment_mem mem = {0};
-    int handle = segment(ops, pages, 8 * MIB, &mem);
-    uint64_t bytes = 1;
-    unsigned char *base = mem.base;
+/* ---- one process ------------------------------------------------------------
+ */
 
+static void check_map(enum dyti_page_kind pages)
+{
+    struct dyti_segment_mem mine = {0}, peer = {0};
+    int handle = segment(pages, 5 * MIB, &mine);
+
+    assert_ok(ops->map(handle, pages, 5 * MIB, &peer));
+    assert_int_equal(6 * MIB, mine.bytes); /* whole 2 MiB */
+    if (pages != DYTI_PAGES_IPC) { /* its owner has it once, as it comes */
+        assert_int_equal(0, (uintptr_t)mine.base % (2 * MIB));
+        assert_int_equal(0, (uintptr_t)peer.base % (2 * MIB));
+        assert_ptr_not_equal(mine.base, peer.base);
+    }
+    assert_int_equal(0, (uintptr_t)mine.base % 256);
+    assert_int_equal(0, get(byte_of(&peer, 5 * MIB - 1)));
+    put(byte_of(&mine, 5 * MIB - 1), 7, 1);
+    put(mine.base, 9, 1);
+    assert_int_equal(7, get(byte_of(&peer, 5 * MIB - 1)));
+    assert_int_equal(9, get(peer.base));
+    ops->unmap(&peer);
+    assert_null(peer.base);
+    assert_int_equal(9, get(mine.base));
+    let_go(&mine);
+}
+
+/* Memory of the host is there when it is touched, a device's from the start;
+ * one allocation never goes. */
+static void check_sleeps(enum dyti_page_kind pages)
+{
+    const uint64_t part[] = {2 * MIB, 4 * MIB, 8 * MIB};
+    struct dyti_segment_mem mem = {0};
+    int handle = sized(pages, 8 * MIB, part, 3);
+    bool is_host = dyti_pages_are_host(pages), stays = pages == DYTI_PAGES_IPC;
+    uint64_t bytes = 1;
+
+    assert_ok(ops->map(handle, pages, 8 * MIB, &mem));
     assert_ok(ops->touched(&mem, 0, mem.bytes, &bytes));
-    assert_int_equal(0, bytes);
-    memset(base + 2 * MIB, 1, 2 * MIB);
-    assert_ok(ops->touched(&mem, 0, mem.bytes, &bytes));
-    assert_int_equal(2 * MIB, bytes);
+    assert_int_equal(is_host ? 0 : 8 * MIB, bytes);
+    put(byte_of(&mem, 2 * MIB), 1, 2 * MIB);
     assert_ok(ops->touched(&mem, 2 * MIB, 100, &bytes));
     assert_int_equal(100, bytes);
-
+    if (!is_host) {
+        put(byte_of(&mem, 4 * MIB), 3, 1);
+    }
     assert_ok(ops->drop(&mem, 2 * MIB, 2 * MIB));
+    assert_ok(ops->drop(&mem, 2 * MIB, 2 * MIB)); /* it sleeps already */
     assert_ok(ops->touched(&mem, 0, mem.bytes, &bytes));
-    assert_int_equal(0, bytes);
+    assert_int_equal(is_host ? 0 : stays ? 8 * MIB : 6 * MIB, bytes);
     assert_ok(ops->wake(&mem, 2 * MIB, 2 * MIB));
+    assert_ok(ops->wake(&mem, 2 * MIB, 6 * MIB));
     assert_ok(ops->refresh(&mem));
-    assert_int_equal(0, base[2 * MIB + 5]); /* back, and zero */
+    if (!stays) {
+        assert_int_equal(0, get(byte_of(&mem, 2 * MIB + 5)));
+    }
+    if (!is_host) {
+        assert_int_equal(3, get(byte_of(&mem, 4 * MIB)));
+        assert_status(DYT_ERR_INVALID, ops->drop(&mem, 2 * MIB, MIB));
+        assert_status(DYT_ERR_INVALID, ops->wake(&mem, 3 * MIB, MIB));
+        assert_ok(ops->touched(&mem, 0, mem.bytes, &bytes));
+        assert_int_equal(8 * MIB, bytes);
+    }
 
     bytes = 77;
     assert_status(DYT_ERR_INVALID, ops->touched(&mem, 1, mem.bytes, &bytes));
@@ -95,12 +183,10 @@ static void check_touched(const struct dyti_memory_ops *ops,
     assert_status(DYT_ERR_INVALID, ops->drop(&mem, mem.bytes, 1));
     assert_ok(ops->drop(&mem, mem.bytes, 0));
     assert_status(DYT_ERR_INVALID, ops->wake(&mem, mem.bytes, 1));
-    ops->unmap(&mem);
-    ops->close(handle);
+    let_go(&mem);
 }
 
-static void check_refused(const struct dyti_memory_ops *ops,
-                          enum dyti_page_kind pages)
+static void check_refused(enum dyti_page_kind pages)
 {
     struct dyti_segment_mem mem = {0};
     int handle = -1;
@@ -110,55 +196,258 @@ static void check_refused(const struct dyti_memory_ops *ops,
     assert_null(mem.base);
     assert_status(DYT_ERR_NOMEM,
                   ops->resize(handle, pages, MIB << 30, NULL, 0));
-    assert_non_null(strstr(dyti_error_text(), "MiB"));
+    assert_non_null(strstr(dyti_error_text(), "1073741824 MiB"));
     assert_status(DYT_ERR_INVALID, ops->resize(handle, pages, 0, NULL, 0));
     assert_ok(ops->resize(handle, pages, MIB, NULL, 0)); /* still usable */
     assert_status(DYT_ERR_STATE, ops->resize(handle, pages, 4 * MIB, NULL, 0));
     assert_status(DYT_ERR_INVALID, ops->map(handle, pages, 3 * MIB, &mem));
+    assert_status(DYT_ERR_INVALID,
+                  ops->map(handle, DYTI_PAGES_COUNT, MIB, &mem));
     assert_null(mem.base);
     ops->close(handle);
     ops->close(-1);
     assert_true(ops->available(pages) >= MIB);
     assert_true(ops->available(pages) < MIB << 30);
+    assert_false(ops->has(DYTI_PAGES_COUNT));
+    assert_status(DYT_ERR_INVALID,
+                  ops->create("test", DYTI_PAGES_COUNT, &handle));
 }
 
-/* A worker gets the handle by inheritance. */
-static void check_inherited(const struct dyti_memory_ops *ops,
-                            enum dyti_page_kind pages)
+static void has_memory_that_a_device_reaches(void **state)
 {
-    struct dyti_segment_mem mem = {0};
-    int handle = segment(ops, pages, MIB, &mem), code = -1;
-    pid_t child;
+    struct dyti_memory_look look = {0};
+    unsigned char *at = NULL;
+
+    (void)state;
+    assert_status(DYT_ERR_INVALID, ops->host_alloc(0, (void **)&at));
+    assert_null(at);
+    assert_ok(ops->host_alloc(3 * MIB + 1, (void **)&at));
+    assert_int_equal(0, (uintptr_t)at % 4096);
+    memset(at, 5, 3 * MIB + 1);
+    assert_int_equal(5, at[3 * MIB]);
+    assert_ok(ops->look(at + MIB, 10, &look));
+    assert_true(look.kind == DYTI_MEMORY_HOST ||
+                look.kind == DYTI_MEMORY_PINNED);
+    assert_int_equal(DYTI_MEMORY_WAY_NONE, look.way);
+    assert_true(look.why[0] != '\0');
+    assert_status(DYT_ERR_INVALID, ops->look(NULL, 10, &look));
+    assert_status(DYT_ERR_INVALID, ops->look(at, 0, &look));
+    ops->host_free(at);
+    ops->host_free(NULL);
+    end_clean();
+}
+
+/* ---- another process --------------------------------------------------------
+ */
+
+/* It is told what to do letter by letter, and answers each with "." if that
+ * went well. */
+struct peer {
+    pid_t pid;
+    int to, from;
+};
+
+static void start_peer(struct peer *peer, int handle, enum dyti_page_kind pages)
+{
+    int to[2], from[2];
+    char word[3][16];
+    char *argv[] = {"test", word[0], word[1], word[2], NULL};
+    posix_spawn_file_actions_t actions;
 
     assert_int_equal(0, fcntl(handle, F_GETFD) & FD_CLOEXEC);
-    child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        struct dyti_segment_mem theirs = {0};
-        bool good = ops->map(handle, pages, MIB, &theirs) == DYT_OK;
-
-        if (good) {
-            *(unsigned char *)theirs.base = 42;
-        }
-        _exit(good ? 0 : 1);
-    }
-    assert_int_equal(child, waitpid(child, &code, 0));
-    assert_true(WIFEXITED(code) && WEXITSTATUS(code) == 0);
-    assert_int_equal(42, *(unsigned char *)mem.base);
-    ops->unmap(&mem);
-    ops->close(handle);
+    assert_int_equal(0, pipe2(to, O_CLOEXEC));
+    assert_int_equal(0, pipe2(from, O_CLOEXEC));
+    snprintf(word[0], sizeof(word[0]), "%d", handle);
+    snprintf(word[1], sizeof(word[1]), "%d", (int)pages);
+    snprintf(word[2], sizeof(word[2]), "%d", from[1]);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, to[0], 0);
+    /* onto itself: inherited */
+    posix_spawn_file_actions_adddup2(&actions, from[1], from[1]);
+    assert_int_equal(0, posix_spawn(&peer->pid, "/proc/self/exe", &actions,
+                                    NULL, argv, environ));
+    posix_spawn_file_actions_destroy(&actions);
+    close(to[0]);
+    close(from[1]);
+    peer->to = to[1];
+    peer->from = from[0];
 }
 
-static void maps_twice_at_2_mib(void **state)
+static void tell(const struct peer *peer, char order)
+{
+    char answer = 0;
+
+    assert_int_equal(1, write(peer->to, &order, 1));
+    assert_int_equal(1, read(peer->from, &answer, 1));
+    assert_int_equal('.', answer);
+}
+
+static void end_peer(const struct peer *peer)
+{
+    int code = -1;
+
+    close(peer->to);
+    close(peer->from);
+    assert_int_equal(peer->pid, waitpid(peer->pid, &code, 0));
+    assert_true(WIFEXITED(code) && WEXITSTATUS(code) == 0);
+}
+
+static bool obey(char order, int handle, enum dyti_page_kind pages,
+                 struct dyti_segment_mem *mem)
+{
+    uint64_t bytes = 0;
+
+    switch (order) {
+    case 's': /* size it: the memory is the peer's own */
+        return ops->resize(handle, pages, 4 * MIB, NULL, 0) == DYT_OK;
+    case 'm':
+        return ops->map(handle, pages, 4 * MIB, mem) == DYT_OK;
+    case 'w':
+        put(byte_of(mem, 2 * MIB + 1), 42, 1);
+        return true;
+    case 'r':
+        return ops->refresh(mem) == DYT_OK;
+    case '2': /* half of it sleeps */
+        return ops->touched(mem, 0, 4 * MIB, &bytes) == DYT_OK &&
+               bytes == 2 * MIB;
+    case 'd': /* is not its to drop */
+        return ops->drop(mem, 0, 2 * MIB) == DYT_ERR_STATE &&
+               ops->wake(mem, 0, 2 * MIB) == DYT_ERR_STATE;
+    default:
+        ops->unmap(mem);
+        return order == 'u';
+    }
+}
+
+static int be_peer(char **argv)
+{
+    int handle = (int)strtol(argv[1], NULL, 10);
+    int answers = (int)strtol(argv[3], NULL, 10);
+    enum dyti_page_kind pages = (enum dyti_page_kind)strtol(argv[2], NULL, 10);
+    struct dyti_segment_mem mem = {0};
+    char order;
+    bool good = ops->use(NULL) == DYT_OK;
+
+    while (good && read(0, &order, 1) == 1) {
+        good = obey(order, handle, pages, &mem);
+        if (!good) {
+            print_error("peer at '%c': %s\n", order, dyti_error_text());
+        }
+        good = write(answers, good ? "." : "!", 1) == 1 && good;
+    }
+    ops->unmap(&mem);
+    ops->close(handle);
+#ifdef DYT_GPUSIM
+    good = good && gpusim_unexpected() == 0 && gpusim_leaks() == 0;
+#endif
+    return good ? 0 : 1;
+}
+
+/* A worker gets the handle by inheritance, before or after it has a size. */
+static void check_inherited(enum dyti_page_kind pages)
+{
+    struct dyti_segment_mem mem = {0};
+    struct peer peer;
+    int handle = -1;
+
+    assert_ok(ops->create("test", pages, &handle));
+    start_peer(&peer, handle, pages);
+    assert_ok(ops->resize(handle, pages, 4 * MIB, NULL, 0));
+    assert_ok(ops->map(handle, pages, 4 * MIB, &mem));
+    tell(&peer, 'm');
+    tell(&peer, 'w');
+    assert_int_equal(42, get(byte_of(&mem, 2 * MIB + 1)));
+    tell(&peer, 'u');
+    end_peer(&peer);
+    let_go(&mem);
+}
+
+/* Memory that can be given as a file outlives whoever made it. */
+static void check_outlives(enum dyti_page_kind pages)
+{
+    struct dyti_segment_mem mem = {0};
+    struct peer peer;
+    int handle = -1;
+
+    if (pages == DYTI_PAGES_IPC) {
+        return;
+    }
+    assert_ok(ops->create("test", pages, &handle));
+    start_peer(&peer, handle, pages);
+    tell(&peer, 's');
+    tell(&peer, 'm');
+    tell(&peer, 'w');
+    end_peer(&peer);
+    assert_ok(ops->map(handle, pages, 4 * MIB, &mem));
+    assert_int_equal(42, get(byte_of(&mem, 2 * MIB + 1)));
+    if (!dyti_pages_are_host(pages)) {
+        assert_status(DYT_ERR_STATE, ops->drop(&mem, 0, 4 * MIB));
+    }
+    let_go(&mem);
+}
+
+/* A peer maps what the owner has made of it, when it looks; until then it keeps
+ * the memory. */
+static void check_follows(enum dyti_page_kind pages)
+{
+    const uint64_t part[] = {2 * MIB, 4 * MIB};
+    struct dyti_segment_mem mem = {0};
+    struct peer peer;
+    int handle = sized(pages, 4 * MIB, part, 2);
+    uint64_t before;
+
+    if (pages != DYTI_PAGES_VMM) {
+        ops->close(handle);
+        return;
+    }
+    assert_ok(ops->map(handle, pages, 4 * MIB, &mem));
+    start_peer(&peer, handle, pages);
+    tell(&peer, 'm');
+    tell(&peer, 'd');
+    before = ops->available(pages);
+    assert_ok(ops->drop(&mem, 2 * MIB, 2 * MIB));
+#ifdef DYT_GPUSIM
+    assert_int_equal(before, ops->available(pages));
+#endif
+    tell(&peer, 'r');
+    tell(&peer, '2');
+    assert_true(ops->available(pages) >= before + 2 * MIB);
+    tell(&peer, 'r'); /* nothing new */
+    assert_ok(ops->wake(&mem, 2 * MIB, 2 * MIB));
+    assert_int_equal(0, get(byte_of(&mem, 2 * MIB + 1)));
+    tell(&peer, 'r');
+    tell(&peer, 'w');
+    assert_int_equal(42, get(byte_of(&mem, 2 * MIB + 1)));
+    /* Between two looks it slept and woke: it is other memory. */
+    assert_ok(ops->drop(&mem, 2 * MIB, 2 * MIB));
+    assert_ok(ops->wake(&mem, 2 * MIB, 2 * MIB));
+    tell(&peer, 'r');
+    tell(&peer, 'w');
+    assert_int_equal(42, get(byte_of(&mem, 2 * MIB + 1)));
+    /* Somebody who comes late finds it as it is. */
+    assert_ok(ops->drop(&mem, 0, 2 * MIB));
+    tell(&peer, 'u');
+    tell(&peer, 'm');
+    tell(&peer, '2');
+    tell(&peer, 'w');
+    tell(&peer, 'u');
+    end_peer(&peer);
+    let_go(&mem);
+}
+
+/* ---- all of it --------------------------------------------------------------
+ */
+
+static void maps_twice(void **state)
 {
     (void)state;
     each(check_map);
 }
 
-static void counts_and_gives_back_pages(void **state)
+static void sleeps_and_wakes(void **state)
 {
     (void)state;
-    each(check_touched);
+    each(check_sleeps);
 }
 
 static void refuses_by_number(void **state)
@@ -173,10 +462,37 @@ static void is_inherited(void **state)
     each(check_inherited);
 }
 
+static void outlives_its_owner(void **state)
+{
+    (void)state;
+    each(check_outlives);
+}
+
+static void peers_follow(void **state)
+{
+    (void)state;
+    each(check_follows);
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(maps_twice_at_2_mib),
-    cmocka_unit_test(counts_and_gives_back_pages),
+    cmocka_unit_test(maps_twice),
+    cmocka_unit_test(sleeps_and_wakes),
     cmocka_unit_test(refuses_by_number),
+    cmocka_unit_test(has_memory_that_a_device_reaches),
     cmocka_unit_test(is_inherited),
+    cmocka_unit_test(outlives_its_owner),
+    cmocka_unit_test(peers_follow),
 };
-DYT_TEST_MAIN(tests)
+
+int main(int argc, char **argv)
+{
+    if (argc == 4) {
+        return be_peer(argv);
+    }
+    if (ops->use(NULL) != DYT_OK) {
+        print_message("skipped: %s\n", dyti_error_text());
+        return 77;
+    }
+    return dyt_test_verdict(
+        cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL));
+}

@@ -411,7 +411,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
     struct stat info;
     // The descriptor itself is what is handed in, as on a device.
     auto given = static_cast<int>(reinterpret_cast<intptr_t>(shareable));
-    int fd = dup(given);
+    int fd = fcntl(given, F_DUPFD_CLOEXEC, 0);
 
     GPUSIM_CALL();
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || fd < 0 ||

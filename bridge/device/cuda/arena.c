@@ -2,6 +2,7 @@
 
 #include "base/checked.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 
 struct part {
@@ -225,6 +226,7 @@ enum dyt_status dyti_cuda_arena_export(const struct dyti_cuda_arena *arena,
         return dyti_cuda_memory_fail(arena->calls, error, "handing on a part",
                                      arena->part[part].bytes);
     }
+    (void)fcntl(fd, F_SETFD, FD_CLOEXEC); /* who wants it gets it handed on */
     *out_fd = fd;
     return DYT_OK;
 }

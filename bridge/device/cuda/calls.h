@@ -17,8 +17,6 @@
     X(cuDeviceGetUuid)                                                         \
     X(cuDeviceGetAttribute)                                                    \
     X(cuDeviceCanAccessPeer)                                                   \
-    X(cuDevicePrimaryCtxRetain)                                                \
-    X(cuCtxSetCurrent)                                                         \
     X(cuCtxGetCurrent)                                                         \
     X(cuCtxGetDevice)                                                          \
     X(cuMemGetInfo)                                                            \

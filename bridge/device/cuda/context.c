@@ -1,19 +1,11 @@
 #include "device/cuda/context.h"
 
 #include <ctype.h>
-#include <pthread.h>
+#include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <string.h>
 
-#define DEVICES 64u /* of one process, at most */
-#define DIGITS  32u /* of a UUID */
-
-/* The driver keeps one such context for each device of a process, and counts
- * who retains it: this is our one. */
-static struct {
-    pthread_mutex_t lock;
-    CUcontext context[DEVICES];
-} retained = {.lock = PTHREAD_MUTEX_INITIALIZER};
+#define DIGITS 32u /* of a UUID */
 
 void dyti_cuda_uuid_text(const CUuuid *uuid, char out[DYTI_CUDA_UUID])
 {
@@ -167,54 +159,40 @@ enum dyt_status dyti_cuda_device_find(const struct dyti_cuda_calls *calls,
 /* ---- contexts ---------------------------------------------------------------
  */
 
-static enum dyt_status retain(const struct dyti_cuda_calls *calls,
-                              CUdevice device, CUcontext *out_context)
+/* The runtime keeps a device's context from its first use on, and counts it
+ * once: kernels of this module have the same. */
+static enum dyt_status make_current(CUdevice device)
 {
-    CUresult error = CUDA_SUCCESS;
+    cudaError_t error = cudaSetDevice(device);
 
-    if (device < 0 || device >= (int)DEVICES) {
-        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                         "device %d of a process, %u are possible", device,
-                         DEVICES);
+    if (error == cudaSuccess) {
+        return DYT_OK;
     }
-    pthread_mutex_lock(&retained.lock);
-    if (retained.context[device] == NULL) {
-        error =
-            calls->cuDevicePrimaryCtxRetain(&retained.context[device], device);
-        if (error != CUDA_SUCCESS) {
-            retained.context[device] = NULL;
-        }
-    }
-    *out_context = retained.context[device];
-    pthread_mutex_unlock(&retained.lock);
-    return error == CUDA_SUCCESS
-               ? DYT_OK
-               : dyti_cuda_fail(calls, error, "starting the device's context",
-                                0);
+    (void)cudaGetLastError();
+    return DYTI_FAIL(error == cudaErrorMemoryAllocation ? DYT_ERR_NOMEM
+                                                        : DYT_ERR_DEVICE,
+                     "starting the device's context: %s (%d)",
+                     cudaGetErrorName(error), (int)error);
 }
 
 enum dyt_status dyti_cuda_context_use(const char *name)
 {
     const struct dyti_cuda_calls *calls = NULL;
-    CUcontext wanted = NULL, current = NULL;
-    CUdevice device = 0;
+    CUcontext context = NULL;
+    CUdevice device = 0, current = -1;
     enum dyt_status st = dyti_cuda_calls(&calls);
-    CUresult error;
 
     st = st != DYT_OK ? st : find_device(calls, name, &device);
-    st = st != DYT_OK ? st : retain(calls, device, &wanted);
-    if (st != DYT_OK) {
-        DYTI_NOTE("using device %s", name != NULL ? name : "(the only one)");
-        return st;
-    }
-    if (calls->cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == wanted) {
+    if (st == DYT_OK && calls->cuCtxGetCurrent(&context) == CUDA_SUCCESS &&
+        context != NULL && calls->cuCtxGetDevice(&current) == CUDA_SUCCESS &&
+        current == device) {
         return DYT_OK;
     }
-    error = calls->cuCtxSetCurrent(wanted);
-    return error == CUDA_SUCCESS
-               ? DYT_OK
-               : dyti_cuda_fail(calls, error, "making a device the thread's",
-                                0);
+    st = st != DYT_OK ? st : make_current(device);
+    if (st != DYT_OK) {
+        DYTI_NOTE("using device %s", name != NULL ? name : "(the only one)");
+    }
+    return st;
 }
 
 enum dyt_status dyti_cuda_context_get(const struct dyti_cuda_calls **out_calls,

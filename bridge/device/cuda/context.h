@@ -1,6 +1,6 @@
 /* Which device a thread works for, by UUID: indices mean another device in
- * another process.  A device's (primary) context is retained once, and stays
- * as long as the process.
+ * another process.  A device's (primary) context is the runtime's, and stays as
+ * long as the process.
  * Threads: any; the device is the thread's. */
 #ifndef DYTI_DEVICE_CUDA_CONTEXT_H
 #define DYTI_DEVICE_CUDA_CONTEXT_H
