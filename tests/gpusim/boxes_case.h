@@ -85,7 +85,9 @@ static inline void boxes_launch(const struct dyti_cuda_boxes *list,
     assert_cuda(dyti_cuda_copy_launch(
         box, first, list->count, list->first[list->count], most_blocks, NULL));
     assert_cuda(cudaDeviceSynchronize());
-    assert_int_equal(launches + 1, gpusim_launches());
+    if (gpusim_simulates()) {
+        assert_int_equal(launches + 1, gpusim_launches());
+    }
     assert_cuda(cudaFree(box));
     assert_cuda(cudaFree(first));
 }

@@ -79,6 +79,10 @@ struct gpusim_traffic {
     uint64_t load_wide, store_wide;       /* of these, with 16 bytes */
 };
 
+/* True; false where the same tests run on a device, on which nothing of this
+ * file has a meaning. */
+bool gpusim_simulates(void);
+
 /* The usual machine, no memory, no faults, in order.  Frees all that is
  * left; handles of before are dead. */
 void gpusim_reset(void);

@@ -189,6 +189,11 @@ void gpusim_reset(void)
     start();
 }
 
+bool gpusim_simulates(void)
+{
+    return true;
+}
+
 void gpusim_set_machine(const gpusim_machine *machine)
 {
     guard hold(sim.lock);

@@ -6,7 +6,7 @@
 
 #include "gpusim.h"
 
-#include "include/cuda_runtime_api.h"
+#include <cuda_runtime_api.h>
 
 #define assert_cuda(call)                                                      \
     dyt_sim_assert((int)cudaSuccess, (int)(call), #call, __FILE__, __LINE__)
