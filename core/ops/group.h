@@ -108,6 +108,13 @@ struct dyti_p2p {
 /* Messages of one member that may be in flight by post(). */
 #define DYTI_GROUP_POSTS 256u
 
+/* What a backend's library is on this machine. */
+struct dyti_group_report {
+    const char *state; /* "ready", "no library", … */
+    uint32_t version;  /* as the library counts; 0: not known */
+    char text[512];    /* what is there, or what is wrong and its remedy */
+};
+
 struct dyti_group_traffic { /* bytes this member wrote for and read from others
                              */
     uint64_t sent_bytes, received_bytes, calls;
@@ -181,6 +188,8 @@ struct dyti_group_ops {
      * close or detach().  Not collective; a hint, that changes no result. */
     enum dyt_status (*attach)(void *self, void *base, uint64_t size_bytes);
     void (*detach)(void *self, void *base);
+    /* Finds the library that the backend opens when it is asked for. */
+    void (*probe)(struct dyti_group_report *out_report);
 };
 
 /* A group as rooms get it: the table and its handle.  ops == NULL or size 1:

@@ -1,0 +1,433 @@
+/* A group's communicators: made by an id that the first member leaves in the
+ * region, or split from those of a group that has all members; and given back.
+ * Nothing is asked of NCCL before all members have come. */
+#include "comm/nccl/nccl_group.h"
+
+#include "base/array.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define OPEN_NS  5000000000 /* at least: connecting takes seconds */
+#define CLOSE_NS 200000000
+
+/* ---- steps of opening -----------------------------------------------------
+ */
+
+static enum dyt_status check(const struct dyti_group_params *params)
+{
+    if (params->size == 0 || params->rank >= params->size) {
+        return DYTI_FAIL(DYT_ERR_INVALID, "group %s: member %u of %u",
+                         params->name, params->rank, params->size);
+    }
+    if (params->shared == NULL || params->abort == NULL ||
+        params->shared_bytes < dyti_nccl_region_bytes(params->size)) {
+        return DYTI_FAIL(
+            DYT_ERR_INVALID,
+            "group %s of %u needs an abort word and %llu shared bytes, got "
+            "%llu",
+            params->name, params->size,
+            (unsigned long long)dyti_nccl_region_bytes(params->size),
+            (unsigned long long)params->shared_bytes);
+    }
+    if (params->apart) {
+        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                         "group %s: over NCCL members meet in memory that they "
+                         "share, and those of several hosts share none here; "
+                         "use groups of gloo",
+                         params->name);
+    }
+    return DYT_OK;
+}
+
+static enum dyt_status make(const struct dyti_group_params *params,
+                            struct dyti_nccl_group **out_group)
+{
+    struct dyti_nccl_group *group = calloc(1, sizeof(*group));
+
+    if (group != NULL) {
+        group->world_rank = calloc(params->size, sizeof(*group->world_rank));
+    }
+    if (group == NULL || group->world_rank == NULL) {
+        free(group);
+        return DYTI_FAIL(DYT_ERR_NOMEM, "group %s of %u", params->name,
+                         params->size);
+    }
+    group->name = params->name;
+    group->rank = params->rank;
+    group->size = params->size;
+    for (uint32_t i = 0; i < params->size; i++) {
+        group->world_rank[i] =
+            params->world_rank == NULL ? i : params->world_rank[i];
+    }
+    group->shared = params->shared;
+    group->abort = params->abort;
+    group->timeout_ns = params->timeout_ns;
+    group->caller = params->stream;
+    dyti_nccl_find_region(group);
+    /* A handle that is opened again goes on where the last one stopped. */
+    group->round = atomic_load(&group->member[group->rank].round);
+    dyti_nccl_posts_init(group);
+    *out_group = group;
+    return DYT_OK;
+}
+
+static enum dyt_status open_streams(struct dyti_nccl_group *group)
+{
+    cudaError_t error =
+        cudaEventCreateWithFlags(&group->before, cudaEventDisableTiming);
+
+    if (error == cudaSuccess) {
+        error = cudaEventCreateWithFlags(&group->after, cudaEventDisableTiming);
+    }
+    for (int lane = 0; lane < DYTI_NCCL_LANES && error == cudaSuccess; lane++) {
+        error = cudaStreamCreateWithFlags(&group->stream[lane],
+                                          cudaStreamNonBlocking);
+    }
+    return dyti_nccl_cuda(group, error, "streams of its own");
+}
+
+static int64_t open_deadline(const struct dyti_nccl_group *group)
+{
+    int64_t ns = group->timeout_ns > OPEN_NS ? group->timeout_ns : OPEN_NS;
+
+    return group->timeout_ns <= 0 ? 0 : dyti_nccl_now_ns() + ns;
+}
+
+/* ---- by an id -------------------------------------------------------------
+ */
+
+static uint32_t who_has_not_opened(const struct dyti_nccl_group *group,
+                                   uint32_t opens)
+{
+    uint32_t i = 0;
+
+    while (i < group->size &&
+           (int32_t)(atomic_load(&group->member[i].opened) - opens) >= 0) {
+        i++;
+    }
+    return i;
+}
+
+/* All have come to open, and the first has left the id. */
+static enum dyt_status wait_for_opens(struct dyti_nccl_group *group,
+                                      uint32_t opens, int64_t deadline)
+{
+    uint32_t turn = 0, who;
+
+    while ((who = who_has_not_opened(group, opens)) < group->size ||
+           (int32_t)(atomic_load(&group->home->id_of) - opens) < 0) {
+        enum dyt_status st = dyti_nccl_look_at_abort(group);
+
+        if (st != DYT_OK) {
+            return st;
+        }
+        if (deadline > 0 && dyti_nccl_now_ns() > deadline) {
+            return DYTI_FAIL(DYT_ERR_TIMEOUT,
+                             "group %s: rank %u waited for rank %u to open it",
+                             group->name, group->world_rank[group->rank],
+                             group->world_rank[who < group->size ? who : 0]);
+        }
+        dyti_nccl_rest(&turn);
+    }
+    return DYT_OK;
+}
+
+static enum dyt_status leave_id(struct dyti_nccl_group *group, uint32_t opens)
+{
+    ncclUniqueId id;
+    ncclResult_t result = group->nccl->ncclGetUniqueId(&id);
+
+    if (result != ncclSuccess) {
+        return DYTI_FAIL(DYT_ERR_DEVICE, "group %s: rank %u: an id of NCCL: %s",
+                         group->name, group->world_rank[group->rank],
+                         group->nccl->ncclGetErrorString(result));
+    }
+    memcpy(group->home->id, &id, sizeof(id));
+    atomic_store(&group->home->id_of, opens);
+    return DYT_OK;
+}
+
+/* The fields of 2.18, whatever the header has: older libraries know no more. */
+static ncclConfig_t config_of(void)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+
+    config.size = offsetof(ncclConfig_t, splitShare) + sizeof(int);
+    config.version = DYTI_NCCL_MIN;
+    config.blocking = 0;
+    return config;
+}
+
+static enum dyt_status split_lane(struct dyti_nccl_group *from, int color,
+                                  struct dyti_nccl_group *to, int lane,
+                                  int64_t deadline)
+{
+    ncclConfig_t config = config_of();
+    ncclComm_t parent = from->comm[DYTI_NCCL_TOGETHER], made = NULL;
+    ncclResult_t result = from->nccl->ncclCommSplit(
+        parent, color, to == NULL ? 0 : (int)to->rank, &made, &config);
+    enum dyt_status st;
+
+    if (to != NULL) {
+        to->comm[lane] = made;
+    }
+    st = dyti_nccl_settle(from, parent, result, "splitting a communicator",
+                          deadline);
+    return st == DYT_OK && to != NULL
+               ? dyti_nccl_settle(to, made, ncclInProgress,
+                                  "a communicator that is split", deadline)
+               : st;
+}
+
+static enum dyt_status connect_all(struct dyti_nccl_group *group)
+{
+    struct dyti_nccl_member *me = &group->member[group->rank];
+    uint32_t opens = atomic_load(&me->opened) + 1;
+    int64_t deadline = open_deadline(group);
+    ncclConfig_t config = config_of();
+    ncclUniqueId id;
+    ncclResult_t result;
+    enum dyt_status st = DYT_OK;
+
+    if (group->rank == 0) {
+        st = leave_id(group, opens);
+    }
+    atomic_store(&me->opened, opens);
+    st = st == DYT_OK ? wait_for_opens(group, opens, deadline) : st;
+    if (st != DYT_OK) {
+        return st;
+    }
+    memcpy(&id, group->home->id, sizeof(id));
+    result = group->nccl->ncclCommInitRankConfig(
+        &group->comm[DYTI_NCCL_TOGETHER], (int)group->size, id,
+        (int)group->rank, &config);
+    st = dyti_nccl_settle(group, group->comm[DYTI_NCCL_TOGETHER], result,
+                          "opening a communicator", deadline);
+    return st == DYT_OK
+               ? split_lane(group, 0, group, DYTI_NCCL_MESSAGES, deadline)
+               : st;
+}
+
+/* ---- from a parent --------------------------------------------------------
+ */
+
+static enum dyt_status split_from(struct dyti_nccl_group *parent, int color,
+                                  struct dyti_nccl_group *group)
+{
+    int64_t deadline = open_deadline(parent);
+    enum dyt_status st = dyti_nccl_enter(parent);
+
+    st = st == DYT_OK ? dyti_nccl_meet(parent, DYTI_NCCL_SPLIT, 0, 0) : st;
+    for (int lane = 0;
+         lane < DYTI_NCCL_LANES && st == DYT_OK && parent->size > 1; lane++) {
+        st = split_lane(parent, color, group, lane, deadline);
+    }
+    return st;
+}
+
+enum dyt_status dyti_nccl_stand_by(void *parent)
+{
+    return split_from(parent, NCCL_SPLIT_NOCOLOR, NULL);
+}
+
+/* ---- open and close -------------------------------------------------------
+ */
+
+static enum dyt_status connect_group(struct dyti_nccl_group *group,
+                                     const struct dyti_group_params *params)
+{
+    struct dyti_nccl_group *parent = params->parent;
+    bool is_split = parent != NULL && group->size > 1;
+    enum dyt_status st =
+        parent != NULL
+            ? split_from(parent,
+                         is_split ? (int)params->color : NCCL_SPLIT_NOCOLOR,
+                         is_split ? group : NULL)
+        : group->size > 1 ? connect_all(group)
+                          : DYT_OK;
+
+    if (st == DYT_OK) { /* what a handle of before left */
+        bool is_met[DYTI_GROUP_POSTS];
+
+        st = dyti_nccl_withdraw(group, is_met);
+        group->member[group->rank].taken =
+            atomic_load(&group->member[group->rank].queued);
+    }
+    return st;
+}
+
+enum dyt_status dyti_nccl_group_open(const struct dyti_group_params *params,
+                                     void **out_self)
+{
+    const struct dyti_nccl_calls *calls;
+    struct dyti_nccl_group *group = NULL;
+    enum dyt_status st = check(params);
+
+    st = st == DYT_OK ? dyti_nccl_calls(&calls) : st;
+    st = st == DYT_OK ? make(params, &group) : st;
+    if (st != DYT_OK) {
+        return st;
+    }
+    group->nccl = calls;
+    st = open_streams(group);
+    st = st == DYT_OK ? connect_group(group, params) : st;
+    if (st != DYT_OK) {
+        (void)dyti_nccl_break(group, st);
+        dyti_nccl_group_close(group);
+        return st;
+    }
+    *out_self = group;
+    return DYT_OK;
+}
+
+/* With the others, if they close soon as well; else alone, by an abort. */
+static void give_back(struct dyti_nccl_group *group, int lane, int64_t until)
+{
+    const struct dyti_nccl_calls *nccl = group->nccl;
+    ncclComm_t comm = group->comm[lane];
+    ncclResult_t now = nccl->ncclCommFinalize(comm);
+    uint32_t turn = 0;
+
+    while (now == ncclInProgress && dyti_nccl_now_ns() < until &&
+           atomic_load(&group->abort->value) == 0) {
+        if (nccl->ncclCommGetAsyncError(comm, &now) != ncclSuccess) {
+            now = ncclInternalError;
+        }
+        if (now == ncclInProgress) {
+            dyti_nccl_rest(&turn);
+        }
+    }
+    if (now == ncclSuccess) {
+        (void)nccl->ncclCommDestroy(comm);
+    } else {
+        (void)nccl->ncclCommAbort(comm);
+    }
+    group->comm[lane] = NULL;
+}
+
+static void detach_at(struct dyti_nccl_group *group, size_t i)
+{
+    struct dyti_nccl_attached *a = &group->attached[i];
+
+    for (int lane = 0; lane < DYTI_NCCL_LANES; lane++) {
+        if (group->comm[lane] != NULL && a->handle[lane] != NULL) {
+            (void)group->nccl->ncclCommDeregister(group->comm[lane],
+                                                  a->handle[lane]);
+        }
+    }
+    *a = group->attached[--group->attached_count];
+}
+
+void dyti_nccl_group_close(void *self)
+{
+    struct dyti_nccl_group *group = self;
+    int64_t until = dyti_nccl_now_ns() + CLOSE_NS;
+
+    if (group == NULL) {
+        return;
+    }
+    if (group->posts.open > 0) {
+        dyti_nccl_cancel(group);
+    }
+    while (group->attached_count > 0) {
+        detach_at(group, group->attached_count - 1);
+    }
+    for (int lane = 0; lane < DYTI_NCCL_LANES; lane++) {
+        if (group->comm[lane] != NULL) {
+            give_back(group, lane, until);
+        }
+    }
+    dyti_nccl_posts_fini(group);
+    for (int lane = 0; lane < DYTI_NCCL_LANES; lane++) {
+        if (group->stream[lane] != NULL) {
+            (void)cudaStreamDestroy(group->stream[lane]);
+        }
+    }
+    if (group->before != NULL) {
+        (void)cudaEventDestroy(group->before);
+    }
+    if (group->after != NULL) {
+        (void)cudaEventDestroy(group->after);
+    }
+    free(group->attached);
+    free(group->world_rank);
+    free(group);
+}
+
+/* ---- the rest of the table ------------------------------------------------
+ */
+
+static void group_traffic(void *self, struct dyti_group_traffic *out_traffic)
+{
+    const struct dyti_nccl_group *group = self;
+
+    *out_traffic = group->traffic;
+}
+
+static enum dyt_status group_attach(void *self, void *base, uint64_t size_bytes)
+{
+    struct dyti_nccl_group *group = self;
+    struct dyti_nccl_attached a = {.base = base};
+    enum dyt_status st;
+
+    if (group->nccl->ncclCommRegister == NULL || group->size == 1 ||
+        group->broken != DYT_OK) {
+        return DYT_OK;
+    }
+    st = DYTI_GROW(group->attached, group->attached_cap,
+                   group->attached_count + 1);
+    for (int lane = 0; lane < DYTI_NCCL_LANES && st == DYT_OK; lane++) {
+        if (group->nccl->ncclCommRegister(group->comm[lane], base, size_bytes,
+                                          &a.handle[lane]) != ncclSuccess) {
+            a.handle[lane] = NULL; /* it goes without */
+        }
+    }
+    if (st == DYT_OK) {
+        group->attached[group->attached_count++] = a;
+    }
+    return st;
+}
+
+static void group_detach(void *self, void *base)
+{
+    struct dyti_nccl_group *group = self;
+
+    for (size_t i = group->attached_count; i-- > 0;) {
+        if (group->attached[i].base == base) {
+            detach_at(group, i);
+        }
+    }
+}
+
+static void group_probe(struct dyti_group_report *out_report)
+{
+    struct dyti_nccl_calls calls;
+
+    (void)dyti_nccl_open(DYTI_NCCL_LIBRARY, &calls, out_report);
+}
+
+const struct dyti_group_ops dyti_group_nccl = {
+    .struct_size = sizeof(struct dyti_group_ops),
+    .name = "nccl",
+    .caps = DYTI_GROUP_CAP_DEVICE,
+    .region_bytes = dyti_nccl_region_bytes,
+    .open = dyti_nccl_group_open,
+    .close = dyti_nccl_group_close,
+    .barrier = dyti_nccl_barrier,
+    .broadcast = dyti_nccl_broadcast,
+    .all_gather = dyti_nccl_all_gather,
+    .reduce_scatter = dyti_nccl_reduce_scatter,
+    .all_reduce = dyti_nccl_all_reduce,
+    .exchange = dyti_nccl_exchange,
+    .traffic = group_traffic,
+    .post = dyti_nccl_post,
+    .poll = dyti_nccl_poll,
+    .wait = dyti_nccl_wait,
+    .cancel = dyti_nccl_cancel,
+    .landed = dyti_nccl_landed,
+    .stand_by = dyti_nccl_stand_by,
+    .attach = group_attach,
+    .detach = group_detach,
+    .probe = group_probe,
+};

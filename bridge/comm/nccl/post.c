@@ -1,0 +1,514 @@
+/* Messages that travel while the caller works: what has met its other end is
+ * launched at the next look, all of it as one group of NCCL. */
+#include "comm/nccl/nccl_group.h"
+
+#include <string.h>
+
+#define WAIT_NS 2000000
+
+void dyti_nccl_posts_init(struct dyti_nccl_group *group)
+{
+    struct dyti_nccl_posts *posts = &group->posts;
+
+    for (uint32_t i = 0; i < DYTI_GROUP_POSTS; i++) {
+        posts->post[i].next = (uint16_t)(i + 1 < DYTI_GROUP_POSTS ? i + 2 : 0);
+    }
+    posts->unused = 1;
+}
+
+void dyti_nccl_posts_fini(struct dyti_nccl_group *group)
+{
+    struct dyti_nccl_posts *posts = &group->posts;
+
+    for (uint32_t i = 0; i < DYTI_GROUP_POSTS; i++) {
+        if (posts->post[i].before != NULL) {
+            (void)cudaEventDestroy(posts->post[i].before);
+        }
+    }
+    for (uint32_t i = 0; i < DYTI_NCCL_BATCHES; i++) {
+        if (posts->batch[i].after != NULL) {
+            (void)cudaEventDestroy(posts->batch[i].after);
+        }
+    }
+}
+
+static void moved(struct dyti_nccl_posts *posts)
+{
+    posts->moves++;
+    posts->moved_ns = dyti_nccl_now_ns();
+}
+
+/* ---- ending ---------------------------------------------------------------
+ */
+
+static void end_post(struct dyti_nccl_group *group, uint16_t place)
+{
+    struct dyti_nccl_post *post = &group->posts.post[place - 1];
+    const struct dyti_nccl_offer *offer =
+        &group->member[group->rank].offer[place - 1];
+
+    if (!post->message.is_send && post->message.head != NULL) {
+        memcpy(post->message.head, offer->head, sizeof(offer->head));
+    }
+    if (post->status == DYT_OK) {
+        *(post->message.is_send ? &group->traffic.sent_bytes
+                                : &group->traffic.received_bytes) +=
+            post->message.size_bytes;
+    }
+    post->ended = true;
+    group->posts.open--;
+    moved(&group->posts);
+}
+
+/* Batches end in order.  *out_busy: some have not. */
+static enum dyt_status end_batches(struct dyti_nccl_group *group)
+{
+    struct dyti_nccl_posts *posts = &group->posts;
+
+    while (posts->batch_count > 0) {
+        struct dyti_nccl_batch *batch =
+            &posts->batch[posts->batch_first % DYTI_NCCL_BATCHES];
+        cudaError_t error = cudaEventQuery(batch->after);
+        enum dyt_status st = DYT_OK;
+
+        if (error != cudaSuccess && error != cudaErrorNotReady) {
+            return dyti_nccl_break(
+                group, dyti_nccl_cuda(group, error, "messages under way"));
+        }
+        /* An error also lets the stream go on: ask before believing. */
+        st = group->size > 1 ? dyti_nccl_health(group, DYTI_NCCL_MESSAGES)
+                             : DYT_OK;
+        if (st != DYT_OK || error == cudaErrorNotReady) {
+            return st;
+        }
+        for (uint32_t i = 0; i < batch->count; i++) {
+            end_post(group, batch->place[i]);
+        }
+        posts->batch_first++;
+        posts->batch_count--;
+    }
+    return DYT_OK;
+}
+
+/* ---- launching ------------------------------------------------------------
+ */
+
+static enum dyt_status event_of(struct dyti_nccl_group *group,
+                                cudaEvent_t *event)
+{
+    return *event != NULL ? DYT_OK
+                          : dyti_nccl_cuda(group,
+                                           cudaEventCreateWithFlags(
+                                               event, cudaEventDisableTiming),
+                                           "an event");
+}
+
+/* A message to oneself: its send, which stands before or behind it. */
+static const struct dyti_nccl_post *own_send(struct dyti_nccl_group *group,
+                                             const uint16_t *place,
+                                             uint32_t count, uint32_t recv)
+{
+    uint32_t nth = 0, found = 0;
+
+    for (uint32_t i = 0; i < recv; i++) {
+        const struct dyti_p2p *m = &group->posts.post[place[i] - 1].message;
+
+        nth += m->peer == group->rank && !m->is_send;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const struct dyti_nccl_post *post = &group->posts.post[place[i] - 1];
+
+        if (post->message.peer == group->rank && post->message.is_send &&
+            found++ == nth) {
+            return post;
+        }
+    }
+    return NULL;
+}
+
+static ncclResult_t launch_one(struct dyti_nccl_group *group,
+                               const struct dyti_p2p *m)
+{
+    ncclComm_t comm = group->comm[DYTI_NCCL_MESSAGES];
+    cudaStream_t stream = group->stream[DYTI_NCCL_MESSAGES];
+
+    return m->is_send ? group->nccl->ncclSend(m->buf, m->size_bytes, ncclUint8,
+                                              (int)m->peer, comm, stream)
+                      : group->nccl->ncclRecv(m->buf, m->size_bytes, ncclUint8,
+                                              (int)m->peer, comm, stream);
+}
+
+/* All of these go to NCCL as one group, those to oneself beside it. */
+static enum dyt_status launch_group(struct dyti_nccl_group *group,
+                                    const uint16_t *place, uint32_t count)
+{
+    ncclResult_t result = ncclSuccess, end = ncclSuccess;
+    cudaError_t error = cudaSuccess;
+    uint32_t others = 0;
+    enum dyt_status st;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct dyti_p2p *m = &group->posts.post[place[i] - 1].message;
+
+        others += m->peer != group->rank;
+        if (m->peer == group->rank && !m->is_send && error == cudaSuccess) {
+            error = cudaMemcpyAsync(
+                m->buf, own_send(group, place, count, i)->message.buf,
+                m->size_bytes, cudaMemcpyDefault,
+                group->stream[DYTI_NCCL_MESSAGES]);
+        }
+    }
+    st = dyti_nccl_cuda(group, error, "a message to itself");
+    if (st != DYT_OK || others == 0) {
+        return st == DYT_OK ? st : dyti_nccl_break(group, st);
+    }
+    (void)group->nccl->ncclGroupStart();
+    for (uint32_t i = 0; i < count && result == ncclSuccess; i++) {
+        const struct dyti_p2p *m = &group->posts.post[place[i] - 1].message;
+
+        result = m->peer == group->rank ? ncclSuccess : launch_one(group, m);
+    }
+    end = group->nccl->ncclGroupEnd();
+    return dyti_nccl_settle(group, group->comm[DYTI_NCCL_MESSAGES],
+                            result != ncclSuccess ? result : end,
+                            "messages that begin", dyti_nccl_deadline(group));
+}
+
+/* The stream goes on when the caller's work before each message is done. */
+static enum dyt_status wait_for_callers(struct dyti_nccl_group *group,
+                                        const struct dyti_nccl_batch *batch)
+{
+    cudaError_t error = cudaSuccess;
+
+    for (uint32_t i = 0; i < batch->count && error == cudaSuccess; i++) {
+        error = cudaStreamWaitEvent(
+            group->stream[DYTI_NCCL_MESSAGES],
+            group->posts.post[batch->place[i] - 1].before, 0);
+    }
+    return dyti_nccl_cuda(group, error, "waiting for the caller's stream");
+}
+
+static enum dyt_status launch(struct dyti_nccl_group *group,
+                              struct dyti_nccl_batch *batch)
+{
+    struct dyti_nccl_posts *posts = &group->posts;
+    enum dyt_status st = event_of(group, &batch->after);
+
+    st = st == DYT_OK ? wait_for_callers(group, batch) : st;
+    st = st == DYT_OK ? launch_group(group, batch->place, batch->count) : st;
+    st =
+        st == DYT_OK
+            ? dyti_nccl_cuda(group,
+                             cudaEventRecord(batch->after,
+                                             group->stream[DYTI_NCCL_MESSAGES]),
+                             "an event")
+            : st;
+    if (st != DYT_OK) { /* others count on it: it cannot be taken back */
+        return dyti_nccl_break(group, st);
+    }
+    for (uint32_t i = 0; i < batch->count; i++) {
+        posts->post[batch->place[i] - 1].is_launched = true;
+    }
+    posts->batch_count++;
+    moved(posts);
+    return DYT_OK;
+}
+
+/* Of another size than its other end: both hear of it. */
+static enum dyt_status end_wrong(struct dyti_nccl_group *group, uint16_t place)
+{
+    const struct dyti_nccl_offer *offer =
+        &group->member[group->rank].offer[place - 1];
+    uint32_t me = group->world_rank[group->rank];
+    uint32_t peer = group->world_rank[offer->peer];
+    struct dyti_nccl_post *post = &group->posts.post[place - 1];
+
+    post->status = DYT_ERR_INVALID;
+    end_post(group, place);
+    return DYTI_FAIL(DYT_ERR_INVALID,
+                     "group %s: rank %u sends %llu bytes, rank %u waits for "
+                     "%llu",
+                     group->name, offer->is_send ? me : peer,
+                     (unsigned long long)(offer->is_send ? offer->bytes
+                                                         : offer->other_bytes),
+                     offer->is_send ? peer : me,
+                     (unsigned long long)(offer->is_send ? offer->other_bytes
+                                                         : offer->bytes));
+}
+
+static enum dyt_status launch_met(struct dyti_nccl_group *group)
+{
+    struct dyti_nccl_posts *posts = &group->posts;
+    struct dyti_nccl_batch *batch =
+        &posts->batch[(posts->batch_first + posts->batch_count) %
+                      DYTI_NCCL_BATCHES];
+    uint32_t count = 0;
+    enum dyt_status st, wrong = DYT_OK;
+
+    if (posts->batch_count == DYTI_NCCL_BATCHES) {
+        return DYT_OK;
+    }
+    st = dyti_nccl_take_met(group, batch->place, &count);
+    batch->count = 0;
+    for (uint32_t i = 0; i < count && st == DYT_OK; i++) {
+        uint16_t place = batch->place[i];
+
+        if (group->member[group->rank].offer[place - 1].is_wrong) {
+            wrong = end_wrong(group, place);
+        } else if (posts->post[place - 1].message.size_bytes == 0) {
+            end_post(group, place);
+        } else {
+            batch->place[batch->count++] = place;
+        }
+    }
+    if (st == DYT_OK && batch->count > 0) {
+        st = launch(group, batch);
+    }
+    return st != DYT_OK ? st : wrong;
+}
+
+enum dyt_status dyti_nccl_look(struct dyti_nccl_group *group)
+{
+    enum dyt_status st = group->broken != DYT_OK
+                             ? DYTI_FAIL(group->broken,
+                                         "group %s cannot be used after a "
+                                         "failed call",
+                                         group->name)
+                             : dyti_nccl_look_at_abort(group);
+
+    st = st == DYT_OK ? launch_met(group) : st;
+    return st == DYT_OK ? end_batches(group) : st;
+}
+
+/* ---- the table ------------------------------------------------------------
+ */
+
+static enum dyt_status refuse(const struct dyti_nccl_group *group,
+                              const struct dyti_p2p *message)
+{
+    if (message->peer >= group->size) {
+        return DYTI_FAIL(DYT_ERR_INVALID,
+                         "group %s: a message for member %u of %u", group->name,
+                         message->peer, group->size);
+    }
+    if (message->through != NULL) {
+        return DYTI_FAIL(DYT_ERR_INVALID,
+                         "group %s: messages of a device come from a buffer",
+                         group->name);
+    }
+    return DYT_OK;
+}
+
+enum dyt_status dyti_nccl_post(void *self, const struct dyti_p2p *message,
+                               uint64_t *out_ticket)
+{
+    struct dyti_nccl_group *group = self;
+    struct dyti_nccl_posts *posts = &group->posts;
+    uint16_t place = posts->unused;
+    struct dyti_nccl_offer *offer;
+    struct dyti_nccl_post *post;
+    enum dyt_status st = dyti_nccl_enter(group);
+
+    st = st == DYT_OK ? refuse(group, message) : st;
+    if (st != DYT_OK) {
+        return st;
+    }
+    if (place == 0) {
+        return DYT_PENDING;
+    }
+    post = &posts->post[place - 1];
+    st = event_of(group, &post->before);
+    st = st == DYT_OK
+             ? dyti_nccl_cuda(group,
+                              cudaEventRecord(post->before, group->caller),
+                              "an event of the caller's stream")
+             : st;
+    if (st != DYT_OK) {
+        return st;
+    }
+    offer = &group->member[group->rank].offer[place - 1];
+    offer->bytes = message->size_bytes;
+    offer->peer = message->peer;
+    offer->is_send = message->is_send;
+    offer->is_wrong = false;
+    memset(offer->head, 0, sizeof(offer->head));
+    if (message->is_send && message->head != NULL) {
+        memcpy(offer->head, message->head, sizeof(offer->head));
+    }
+    st = dyti_nccl_offer(group, place);
+    if (st != DYT_OK) {
+        return st;
+    }
+    posts->unused = post->next;
+    post->message = *message;
+    post->life++;
+    post->open = true;
+    post->is_launched = post->ended = false;
+    post->status = DYT_OK;
+    posts->open++;
+    moved(posts);
+    *out_ticket = (uint64_t)post->life << 32 | place;
+    return DYT_OK;
+}
+
+static enum dyt_status spend(struct dyti_nccl_posts *posts, uint16_t place)
+{
+    struct dyti_nccl_post *post = &posts->post[place - 1];
+
+    post->open = false;
+    post->next = posts->unused;
+    posts->unused = place;
+    return post->status;
+}
+
+enum dyt_status dyti_nccl_poll(void *self, uint64_t ticket)
+{
+    struct dyti_nccl_group *group = self;
+    struct dyti_nccl_posts *posts = &group->posts;
+    uint32_t place = (uint32_t)ticket;
+    struct dyti_nccl_post *post;
+    enum dyt_status st = DYT_OK;
+
+    if (place == 0 || place > DYTI_GROUP_POSTS ||
+        !posts->post[place - 1].open ||
+        posts->post[place - 1].life != (uint32_t)(ticket >> 32)) {
+        return DYTI_FAIL(DYT_ERR_INVALID,
+                         "group %s: no message has the ticket %llx",
+                         group->name, (unsigned long long)ticket);
+    }
+    post = &posts->post[place - 1];
+    if (!post->ended) {
+        st = dyti_nccl_look(group);
+    }
+    if (st == DYT_ERR_INVALID && (!post->ended || post->status == DYT_OK)) {
+        st = DYT_OK; /* of another message: who asks for that hears it */
+    }
+    if (st != DYT_OK && !post->ended) {
+        return st;
+    }
+    if (!post->ended) {
+        return DYT_PENDING;
+    }
+    if (spend(posts, (uint16_t)place) != DYT_OK && st == DYT_OK) {
+        return DYTI_FAIL(post->status,
+                         "group %s: a message of another size than its other "
+                         "end, rank %u",
+                         group->name, group->world_rank[post->message.peer]);
+    }
+    return st;
+}
+
+enum dyt_status dyti_nccl_landed(void *self, uint64_t *ticket, uint32_t cap,
+                                 uint32_t *out_count)
+{
+    struct dyti_nccl_group *group = self;
+    struct dyti_nccl_posts *posts = &group->posts;
+    enum dyt_status st = dyti_nccl_look(group);
+    uint32_t count = 0;
+
+    for (uint16_t i = 0; i < DYTI_GROUP_POSTS && count < cap && st == DYT_OK;
+         i++) {
+        if (posts->post[i].open && posts->post[i].ended) {
+            ticket[count++] = (uint64_t)posts->post[i].life << 32 | (i + 1u);
+            st = spend(posts, (uint16_t)(i + 1));
+        }
+    }
+    *out_count = count;
+    return st;
+}
+
+/* The first message that has not ended; on the device it ends with its group.
+ */
+static enum dyt_status too_late(struct dyti_nccl_group *group)
+{
+    const struct dyti_nccl_post *post = group->posts.post;
+    enum dyt_status st;
+
+    while (!post->open || post->ended) {
+        post++;
+    }
+    st = DYTI_FAIL(DYT_ERR_TIMEOUT,
+                   "group %s: rank %u waited %lld ms %s rank %u", group->name,
+                   group->world_rank[group->rank],
+                   (long long)(group->timeout_ns / 1000000),
+                   post->message.is_send ? "for a message to be taken by"
+                                         : "for a message of",
+                   group->world_rank[post->message.peer]);
+    return group->posts.batch_count > 0 ? dyti_nccl_break(group, st) : st;
+}
+
+enum dyt_status dyti_nccl_wait(void *self)
+{
+    struct dyti_nccl_group *group = self;
+    struct dyti_nccl_posts *posts = &group->posts;
+    int64_t until = dyti_nccl_now_ns() + WAIT_NS;
+    uint32_t turn = 0;
+    enum dyt_status st = DYT_OK;
+
+    if (group->broken != DYT_OK) {
+        return dyti_nccl_enter(group);
+    }
+    while (st == DYT_OK && posts->open > 0 && posts->moves == posts->seen &&
+           dyti_nccl_now_ns() < until) {
+        dyti_nccl_rest(&turn);
+        st = dyti_nccl_look(group);
+    }
+    st = st == DYT_ERR_INVALID ? DYT_OK : st; /* poll() says it */
+    posts->seen = posts->moves;
+    if (st == DYT_OK) {
+        st = dyti_nccl_look_at_abort(group);
+    }
+    if (st == DYT_OK && posts->open > 0 && group->timeout_ns > 0 &&
+        dyti_nccl_now_ns() - posts->moved_ns >= group->timeout_ns) {
+        st = too_late(group);
+    }
+    return st;
+}
+
+/* Until what has met is done: the other end does the same. */
+static void drain(struct dyti_nccl_group *group, const bool *is_met)
+{
+    struct dyti_nccl_posts *posts = &group->posts;
+    int64_t deadline = dyti_nccl_deadline(group);
+    enum dyt_status st = DYT_OK;
+    uint32_t turn = 0;
+
+    for (uint32_t i = 0; i < DYTI_GROUP_POSTS; i++) {
+        struct dyti_nccl_post *post = &posts->post[i];
+
+        if (post->open && !post->ended && !is_met[i]) {
+            post->ended = true;
+            posts->open--;
+        }
+    }
+    while (posts->open > 0 && (st == DYT_OK || st == DYT_ERR_INVALID)) {
+        st = dyti_nccl_look(group);
+        if (posts->open > 0 && deadline > 0 && dyti_nccl_now_ns() > deadline) {
+            st = too_late(group);
+            break;
+        }
+        dyti_nccl_rest(&turn);
+    }
+    if (posts->open > 0 && group->broken == DYT_OK) {
+        (void)dyti_nccl_break(group, st);
+    }
+}
+
+void dyti_nccl_cancel(void *self)
+{
+    struct dyti_nccl_group *group = self;
+    struct dyti_nccl_posts *posts = &group->posts;
+    bool is_met[DYTI_GROUP_POSTS];
+
+    if (group->broken == DYT_OK &&
+        dyti_nccl_withdraw(group, is_met) == DYT_OK) {
+        drain(group, is_met);
+    }
+    for (uint16_t i = 0; i < DYTI_GROUP_POSTS; i++) {
+        if (posts->post[i].open) {
+            (void)spend(posts, (uint16_t)(i + 1));
+        }
+    }
+    posts->open = 0;
+    posts->batch_count = 0;
+}
