@@ -18,7 +18,7 @@ cache=$(dirname "$(dirname "$model")")
 base=$cache/venv/bench-vllm
 venv=$root/build/vllm-check/venv
 install_seconds=900 # of vLLM and what it wants, 5 GB to fetch: 106 s measured
-check_seconds=2400   # of the short form, which takes 8 minutes on two cores
+check_seconds=2400   # of the short form, which takes 6 minutes on two cores
 
 # It cannot be had here: no failure.
 skip() {
@@ -120,7 +120,7 @@ if [ "${1:-}" = --adapters ]; then
 fi
 case " $* " in
   *" --full "*) "${adapters[@]}" ;;
-  *) [ -z "$ci" ] || "${adapters[@]}" python wheel ;;
+  *) [ -z "$ci" ] || "${adapters[@]}" shards ;;
 esac
 check=("$venv/bin/python" check.py "$model" --program "$venv/bin/dynatrain"
   --engine "$root/build/wheel/examples/engine_http.so"

@@ -93,7 +93,10 @@ def what_is_no_part_is_refused():
 
 
 def torch_agrees():
-    """Real shards of real process groups, in processes of their own."""
+    """Real shards of real process groups, in processes of their own; --alone:
+    somebody else runs that program."""
+    if "--alone" in sys.argv:
+        return
     try:
         import torch  # noqa: F401
     except ImportError:

@@ -4,7 +4,8 @@
 # has nothing else, TRL with a server, and the examples of docs/examples/.
 # usage: adapters.sh PYTHON MODEL [PART...]
 #   PART   python (with the example of torch), wheel, trl, examples (of vllm and
-#          trl, each with a server); all of them if none is named
+#          trl, each with a server); all of them if none is named; shards: of
+#          python what torch's own groups are needed for
 set -euo pipefail
 cd "$(dirname "$0")"
 root=$(cd ../.. && pwd)
@@ -29,9 +30,10 @@ in_python() {
   local library
   library=$("$python" -c 'from dynatrain import _abi; print(_abi.lib()._name)')
   cd "$root/tests/python"
-  for test in tensors placement megatron adapters; do
+  for test in tensors megatron adapters; do
     must "$python" test_$test.py
   done
+  must "$python" test_placement.py --alone
   for test in binding session sglang verl; do
     must "$python" test_$test.py "$library"
   done
@@ -43,6 +45,12 @@ in_python() {
   fi
   cd - >/dev/null
   DYNATRAIN_PYTHON=$python must "$root/docs/examples/torch/run.sh"
+}
+
+in_shards() {
+  DYNATRAIN_LIBRARY=$("$python" -c 'from dynatrain import _abi; print(_abi.lib()._name)')
+  export DYNATRAIN_LIBRARY
+  must "$python" "$root/tests/python/torch_shards.py"
 }
 
 # Answers without anything else being installed, and away from the clone.

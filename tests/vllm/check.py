@@ -83,9 +83,11 @@ def updated(checks, site, trainer, counts, servers=None):
 
 def over_http(checks, models, tp, kind, folder, counts, options):
     """A server for each set, and updates of one of them in every way."""
-    dies_in = KILLED_IN.get((tp, kind)) if options.hooks else None
+    dies_in = KILLED_IN.get((tp, kind)) if (options.hooks
+                                            and options.full) else None
     with served.Site(models, tp, kind, folder,
-                     options.hooks if dies_in else None) as site, \
+                     options.hooks if dies_in else None,
+                     alone=not options.full) as site, \
             faults.trainer_of(site) as trainer:
         site.answer(checks)
         updated(checks, site, trainer, counts, site.servers[:1])
