@@ -119,6 +119,7 @@ if [ "${1:-}" = --adapters ]; then
   exec "${adapters[@]}" "$@"
 fi
 case " $* " in
+  *" --part "*) ;;
   *" --full "*) "${adapters[@]}" ;;
   *) [ -z "$ci" ] || "${adapters[@]}" shards ;;
 esac
