@@ -411,9 +411,10 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
     struct stat info;
     // The descriptor itself is what is handed in, as on a device.
     auto given = static_cast<int>(reinterpret_cast<intptr_t>(shareable));
-    int fd = fcntl(given, F_DUPFD_CLOEXEC, 0);
+    int fd;
 
     GPUSIM_CALL();
+    fd = fcntl(given, F_DUPFD_CLOEXEC, 0);
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || fd < 0 ||
         fstat(fd, &info) != 0 || info.st_size == 0 || device_of(fd) < 0 ||
         !whole(static_cast<uint64_t>(info.st_size) / 2)) {
