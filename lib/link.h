@@ -93,6 +93,24 @@ const struct dyti_memory_view *dyti_snapshot_view(
     const struct dyti_snapshot *snapshot);
 void dyti_snapshot_close(struct dyti_snapshot *snapshot);
 
+/* Was own memory written while others read it?  Content hashes (base/hash.h) of
+ * its shards when it was *sealed*, and later.  Memory that is known by its
+ * descriptor alone is not looked at. */
+struct dyti_seal;
+
+/* @param own   borrowed until close, as the catalogue
+ * @param full  every element; else of each shard 1 of 128 rows (of its first
+ *              dimension of 128 and more; all of it where it has none), others
+ *              with each seed: what is written whole is seen */
+enum dyt_status dyti_seal_open(const struct dyti_model *catalogue,
+                               const struct dyti_memory_view *own, bool full,
+                               uint32_t threads, struct dyti_seal **out_seal);
+void dyti_seal_close(struct dyti_seal *seal);
+enum dyt_status dyti_seal_take(struct dyti_seal *seal, uint64_t seed);
+/* From any thread.  Of these kinds.
+ * DYT_ERR_VERIFY  it was written since: names a tensor */
+enum dyt_status dyti_seal_check(struct dyti_seal *seal, uint32_t kinds);
+
 /* Segments for a receiver whose rows are re-pointed into ours
  * (dyt_session_map): one, or two with DYT_COMMIT_DOUBLE.  Fills data, stride
  * and fd of the rows, copying what they held. */
@@ -185,6 +203,14 @@ void dyti_link_close(struct dyti_link *link);
 enum dyt_status dyti_link_run(struct dyti_link *link, uint64_t epoch,
                               uint64_t version,
                               struct dyti_switch_report *out_report);
+
+/* Asked in the next runs when all members have moved their bytes, before this
+ * one's vote: not DYT_OK aborts.  Not where verify is off, as nobody knows then
+ * that all have.  NULL: nothing. */
+void dyti_link_set_check(struct dyti_link *link,
+                         enum dyt_status (*check)(void *arg), void *arg);
+/* Kinds that are read, as bits. */
+uint32_t dyti_link_source_kinds(const struct dyti_link *link);
 
 /* May this receiver's rows be used?  DYT_ERR_STATE after an update in place
  * that broke off. */

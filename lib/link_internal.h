@@ -128,6 +128,8 @@ struct dyti_link {
     uint32_t *domain;       /* [member_count], apart: each its own */
     uint64_t staging_bytes; /* apart: most for messages, 0: as is useful */
     struct dyti_switch *self;
+    enum dyt_status (*check)(void *arg);
+    void *check_arg;
 #ifdef DYT_TEST_HOOKS
     enum dyti_switch_fault fault;
     void (*at)(void *arg, enum dyti_switch_point point);
@@ -171,6 +173,14 @@ enum dyt_status dyti_link_open_scratch(struct dyti_link *link);
  * @param said  [member_count * DYTI_SAY_WORDS] */
 enum dyt_status dyti_link_map_scratch(struct dyti_link *link,
                                       const uint64_t *said);
+
+/* ---- link_seal.c -----------------------------------------------------------
+ */
+
+/* A shard of own memory, as kernels hash it. */
+void dyti_hash_box_of(const struct dyti_model *catalogue,
+                      const struct dyti_shard *shard, const unsigned char *data,
+                      struct dyti_hash_box *out_box);
 
 /* ---- link_plan.c -----------------------------------------------------------
  */

@@ -1,8 +1,6 @@
 /* A link that is open: its transactions, and what can be asked of it. */
 #include "lib/link_internal.h"
 
-#include "base/hash.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +17,8 @@ enum dyt_status dyti_link_run(struct dyti_link *link, uint64_t epoch,
                                       .verify = verify[link->params.verify],
                                       .unmanaged = true};
 
+    order.check = link->check;
+    order.check_arg = link->check_arg;
 #ifdef DYT_TEST_HOOKS
     order.fault = link->fault;
     order.at = link->at;
@@ -26,6 +26,18 @@ enum dyt_status dyti_link_run(struct dyti_link *link, uint64_t epoch,
     order.keep_abandoned = true; /* the sources' memory is theirs */
 #endif
     return dyti_switch_run(link->self, &order, out_report);
+}
+
+void dyti_link_set_check(struct dyti_link *link,
+                         enum dyt_status (*check)(void *arg), void *arg)
+{
+    link->check = check;
+    link->check_arg = arg;
+}
+
+uint32_t dyti_link_source_kinds(const struct dyti_link *link)
+{
+    return link->source_kinds;
 }
 
 #ifdef DYT_TEST_HOOKS
@@ -117,22 +129,9 @@ static enum dyt_status hash_shard(const struct dyti_hands *hands,
                                   const struct dyti_shard *shard,
                                   const unsigned char *data, uint64_t *sum)
 {
-    const struct dyti_tensor *tensor = &catalogue->tensor[shard->tensor];
-    struct dyti_hash_box box = {
-        .data = data,
-        .size = {1, 1, 1, 1},
-        .salt = dyti_content_salt(shard->tensor, shard->kind),
-        .dtype = shard->dtype};
-    uint32_t shift = DYTI_COPY_DIMS - tensor->ndim;
-    int64_t index_stride = 1;
+    struct dyti_hash_box box;
 
-    for (uint32_t d = tensor->ndim; d-- > 0;) {
-        box.size[d + shift] = shard->box.hi[d] - shard->box.lo[d];
-        box.stride[d + shift] = shard->stride[d];
-        box.index_stride[d + shift] = index_stride;
-        box.index += (uint64_t)(shard->box.lo[d] * index_stride);
-        index_stride *= tensor->shape[d];
-    }
+    dyti_hash_box_of(catalogue, shard, data, &box);
     return hands->kernels.ops->hash(hands->kernels.self, &box, 1, sum);
 }
 

@@ -316,6 +316,7 @@ void dyt_session_leave(dyt_session *s)
     for (struct dyt_ticket *t = s->tickets; t != NULL; t = t->next) {
         t->session = NULL; /* it is done by now, and says so */
     }
+    dyti_seal_close(s->seal);
     dyti_session_free_rows(s);
     dyti_mapped_close(s->mapped);
     dyti_memory_view_fini(&s->memory);

@@ -136,6 +136,11 @@ struct dyt_session {
     struct dyt_ticket *tickets; /* all that were not destroyed */
     uint64_t offered;
     bool offered_any;
+    struct dyti_seal *seal; /* of the rows; NULL: nothing was offered */
+    uint64_t sealed;        /* version; as the ticket's: it counts */
+    bool has_sealed;
+    char written[512];           /* what was, while it was offered; "" */
+    bool written_due;            /* the manager does not know yet */
     struct dyti_snapshot *whole; /* for offers with `snapshot` */
     uint64_t whole_version;
 
@@ -222,6 +227,12 @@ bool dyti_session_is_pinned(const struct dyt_session *s);
 /* A server that is paused goes on, unless its kv_cache is still released.  The
  * lock is given back while the hook runs. */
 enum dyt_status dyti_session_resume(struct dyt_session *s);
+
+/* Were rows of these kinds written while they are offered?  Not under the lock.
+ * DYT_ERR_VERIFY  the ticket will end with the reason */
+enum dyt_status dyti_session_check_seal(struct dyt_session *s, uint32_t kinds);
+/* By the service, when who read them has heard so: the offer is taken back. */
+void dyti_session_withdraw_written(struct dyt_session *s);
 
 /* ---- session_service.c --------------------------------------------------- */
 

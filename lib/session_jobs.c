@@ -88,6 +88,7 @@ enum dyt_status dyti_session_collect(struct dyt_session *s)
             s->last = k->link;
         }
         st = report(s, &k->report, k->text);
+        dyti_session_withdraw_written(s);
         if (opened && k->report.status != DYT_OK) {
             dyti_session_link_fini(s, k);
         }

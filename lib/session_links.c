@@ -139,6 +139,17 @@ enum dyt_status dyti_session_on_catalogue(struct dyt_session *s,
 
 /* ---- snapshots ----------------------------------------------------------- */
 
+static uint32_t kinds_of(const struct dyti_snapshot *snapshot)
+{
+    const struct dyti_view *view = &dyti_snapshot_view(snapshot)->view;
+    uint32_t kinds = 0;
+
+    for (uint32_t k = 0; k < DYTI_KIND_COUNT; k++) {
+        kinds |= view->region_bytes[k] > 0 ? 1u << k : 0;
+    }
+    return kinds;
+}
+
 /* An offer that was made with a snapshot is read from that one: the rows may be
  * of another version by now. */
 enum dyt_status dyti_session_on_readers(struct dyt_session *s,
@@ -169,10 +180,14 @@ enum dyt_status dyti_session_on_readers(struct dyt_session *s,
         st = dyti_snapshot_open(s->catalogue, &s->memory, m.dtype,
                                 s->params.cap_bytes, &k->snapshot);
         st = st != DYT_OK ? st : dyti_snapshot_take(k->snapshot);
+        st = st != DYT_OK ? st
+                          : dyti_session_check_seal(s, kinds_of(k->snapshot));
         memory[0] = st == DYT_OK ? dyti_snapshot_view(k->snapshot) : NULL;
     }
     dyti_msg_readers_fini(&m);
-    return send_memory(s, number, st, memory, 1);
+    st = send_memory(s, number, st, memory, 1);
+    dyti_session_withdraw_written(s);
+    return st;
 }
 
 bool dyti_session_has_snapshots(const struct dyt_session *s)

@@ -2,6 +2,7 @@
 #include "lib/session_internal.h"
 
 #include "lib/handles.h"
+#include "lib/link_internal.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -67,6 +68,78 @@ static void forget(struct dyt_session *s, struct dyt_ticket *t)
     }
 }
 
+/* ---- what is written while it is offered ----------------------------------
+ */
+
+/* By the caller, whose rows are at rest: hashes of what is offered.  A snapshot
+ * needs none. */
+static enum dyt_status seal_rows(struct dyt_session *s, uint64_t version)
+{
+    uint32_t threads = dyti_hands_cores() / s->params.size;
+    bool full = s->params.verify == DYT_VERIFY_FULL;
+    enum dyt_status st = DYT_OK;
+
+    if (s->params.verify == DYT_VERIFY_OFF) {
+        return DYT_OK;
+    }
+    if (s->seal == NULL) {
+        st = dyti_seal_open(s->catalogue, &s->memory, full, threads, &s->seal);
+    }
+    st = st != DYT_OK ? st : dyti_seal_take(s->seal, version);
+    pthread_mutex_lock(&s->lock);
+    s->has_sealed = st == DYT_OK;
+    s->sealed = version;
+    s->written[0] = '\0';
+    pthread_mutex_unlock(&s->lock);
+    return st;
+}
+
+/* Under the lock. */
+static bool is_sealed(const struct dyt_session *s)
+{
+    return s->has_sealed && s->ticket != NULL &&
+           s->ticket->version == s->sealed && dyti_session_is_pinned(s);
+}
+
+enum dyt_status dyti_session_check_seal(struct dyt_session *s, uint32_t kinds)
+{
+    enum dyt_status st = DYT_OK;
+    bool sealed;
+
+    pthread_mutex_lock(&s->lock);
+    sealed = is_sealed(s);
+    pthread_mutex_unlock(&s->lock);
+    if (sealed) {
+        st = dyti_seal_check(s->seal, kinds);
+    }
+    if (st == DYT_ERR_VERIFY) {
+        DYTI_NOTE("version %llu is offered: wait for its ticket before the "
+                  "rows are written, or offer a snapshot",
+                  (unsigned long long)s->sealed);
+        pthread_mutex_lock(&s->lock);
+        if (is_sealed(s) && s->written[0] == '\0') {
+            snprintf(s->written, sizeof(s->written), "%s",
+                     dyti_error_message());
+            s->written_due = true;
+        }
+        pthread_mutex_unlock(&s->lock);
+    }
+    return st;
+}
+
+void dyti_session_withdraw_written(struct dyt_session *s)
+{
+    struct dyti_msg_request r = {.what = DYTI_REQUEST_CANCEL};
+
+    pthread_mutex_lock(&s->lock);
+    if (s->written_due) {
+        s->written_due = false;
+        r.version = s->sealed;
+        dyti_session_tell(s, &r);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
 enum dyt_status dyt_session_offer(dyt_session *s,
                                   const struct dyt_offer_params *params,
                                   dyt_ticket **out_ticket)
@@ -95,6 +168,9 @@ enum dyt_status dyt_session_offer(dyt_session *s,
         r.takes = r.snapshot || dyti_session_has_snapshots(s);
     }
     pthread_mutex_unlock(&s->lock);
+    if (st == DYT_OK && !r.snapshot) {
+        st = seal_rows(s, params->version);
+    }
     st = st != DYT_OK ? st
                       : dyti_session_call(s, DYTI_CALL_OFFER, &r, -1,
                                           cancel_offer, NULL);

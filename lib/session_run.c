@@ -81,6 +81,14 @@ static void set_writing(struct dyt_session *s, bool writing)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* By the hand of a trainer's rank, when all have read. */
+static enum dyt_status check_rows(void *arg)
+{
+    struct dyti_session_link *k = arg;
+
+    return dyti_session_check_seal(k->session, dyti_link_source_kinds(k->link));
+}
+
 enum dyt_status dyti_session_link_run(struct dyt_session *s,
                                       struct dyti_session_link *k)
 {
@@ -99,6 +107,8 @@ enum dyt_status dyti_session_link_run(struct dyt_session *s,
     }
     if (receiver) {
         set_writing(s, true);
+    } else if (s->params.role == DYT_ROLE_TRAINER && k->snapshot == NULL) {
+        dyti_link_set_check(k->link, check_rows, k);
     }
     st = st != DYT_OK ? st : dyti_link_run(k->link, o->epoch, o->version, &r);
     snprintf(k->text, sizeof(k->text), "%s", dyti_error_message());

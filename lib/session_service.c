@@ -147,6 +147,10 @@ static void finish_ticket(struct dyt_session *s,
         t->done = true;
         t->status = (enum dyt_status)a->status;
         snprintf(t->text, sizeof(t->text), "%s", a->text);
+        if (a->status != DYT_OK && s->written[0] != '\0') {
+            t->status = DYT_ERR_VERIFY; /* why it was taken back */
+            memcpy(t->text, s->written, sizeof(s->written));
+        }
         s->ticket = NULL;
         pthread_cond_broadcast(&s->changed);
     }

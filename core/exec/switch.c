@@ -4,6 +4,7 @@
 #include "base/hash.h"
 #include "base/trace.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* What each rank says when the ranks meet. */
@@ -351,6 +352,20 @@ static enum dyti_decision vote(struct dyti_switch *self,
                              params->timeout_ns);
 }
 
+/* What this rank said of its failure stays said: a decision has words too. */
+static enum dyti_decision vote_failed(struct dyti_switch *self,
+                                      const struct dyti_switch_order *order,
+                                      enum dyt_status mine)
+{
+    enum dyti_decision decision;
+    char words[1024];
+
+    (void)snprintf(words, sizeof(words), "%s", dyti_error_message());
+    decision = vote(self, order, mine);
+    (void)dyti_error_adopt(mine, words);
+    return decision;
+}
+
 /* The epoch is not ours: nothing to vote on, nothing to leave. */
 static bool foreign_epoch(const struct dyti_switch *self,
                           const struct dyti_switch_order *order)
@@ -483,6 +498,10 @@ enum dyt_status dyti_switch_run(struct dyti_switch *self,
         dyti_switch_at(order, DYTI_AT_TRANSFERRED);
         region = dyti_trace_begin("exec", "verify");
         st = verify(self, order, st, &report->verified_bytes);
+        if (st == DYT_OK && order->check != NULL &&
+            order->verify != DYTI_VERIFY_OFF) {
+            st = order->check(order->check_arg);
+        }
         dyti_trace_end(&region, report->verified_bytes);
         checked = now(self);
     }
@@ -491,7 +510,8 @@ enum dyt_status dyti_switch_run(struct dyti_switch *self,
     }
     dyti_switch_at(order, DYTI_AT_VERIFIED);
     region = dyti_trace_begin("exec", "vote");
-    report->decision = vote(self, order, st);
+    report->decision =
+        st == DYT_OK ? vote(self, order, st) : vote_failed(self, order, st);
     dyti_trace_end(&region, 0);
     decided = now(self);
     if (st == DYT_OK && report->decision != DYTI_DECISION_COMMIT) {

@@ -132,6 +132,11 @@ struct dyti_switch_order {
     enum dyti_verify verify;
     /* No manager: the ranks take the lock, the last voter commits. */
     bool unmanaged;
+    /* Asked when all ranks have moved their bytes, before this one's vote; not
+     * where verify is off, as nobody knows then that they have.  NULL: nothing.
+     */
+    enum dyt_status (*check)(void *arg);
+    void *check_arg;
 #ifdef DYT_TEST_HOOKS
     enum dyti_switch_fault fault;
     uint32_t fault_tensor;

@@ -152,6 +152,47 @@ static void one_copy_enters_a_host(void **state)
     leave_all(m, 7);
 }
 
+/* Rank 1 of the trainer goes on without a word while a replica on another host
+ * is about to read: all hear so, and nothing is taken. */
+static enum dyt_status write_undeclared(void *arg)
+{
+    write_version(arg, 9);
+    return DYT_OK;
+}
+
+static void an_undeclared_write_is_found_between_hosts(void **state)
+{
+    const char *folder = session_folder();
+    struct member m[4], *all[4];
+
+    (void)state;
+    for (uint32_t r = 0; r < 2; r++) {
+        describe_on(&m[r], folder, "a", TRAINER, r, 2);
+        describe_on(&m[2 + r], folder, "b", 0, r, 2);
+    }
+    m[2].hooked = true;
+    m[2].hooks.arg = &m[1];
+    for (uint32_t i = 0; i < 4; i++) {
+        all[i] = &m[i];
+    }
+    enter_all(m, 4);
+    update(m, 4, 1);
+    m[2].hooks.pause = write_undeclared;
+    assert_ok(dyt_session_set_hooks(m[2].session, &m[2].hooks));
+    all_ask(all, 4, 2, -1);
+    all_call(all, 4, act);
+    all_are(&all[1], 3, DYT_ERR_VERIFY);
+    assert_int_equal(DYT_ERR_CANCELLED, m[0].status); /* the other rank's */
+    for (uint32_t i = 1; i < 4; i++) {
+        assert_non_null(strstr(m[i].text, "was written"));
+        assert_true(i == 1 || holds(&m[i], 1));
+    }
+    m[2].hooks.pause = NULL;
+    assert_ok(dyt_session_set_hooks(m[2].session, &m[2].hooks));
+    update(m, 4, 3);
+    leave_all(m, 4);
+}
+
 /* The manager can make no control segment: whoever waits hears it, long before
  * a deadline would come; and the next time it works. */
 static void a_link_that_cannot_open_fails_at_once(void **state)
@@ -314,6 +355,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_mode_crosses),
     cmocka_unit_test(a_trainer_on_two_hosts),
     cmocka_unit_test(one_copy_enters_a_host),
+    cmocka_unit_test(an_undeclared_write_is_found_between_hosts),
     cmocka_unit_test(a_link_that_cannot_open_fails_at_once),
     cmocka_unit_test(keys_open_a_job_on_several_hosts),
     cmocka_unit_test(without_the_module_it_is_refused_by_name),

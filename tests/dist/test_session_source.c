@@ -2,6 +2,7 @@
  * its rows say: an error or the right bytes, never a crash. */
 #include "session_world.h"
 
+#include "base/rng.h"
 #include "control/hub.h"
 
 #include <sys/mman.h>
@@ -66,6 +67,183 @@ static void a_source_is_whole_or_its_writer_hears_so(void **state)
         leave(&t);
     }
 }
+
+/* ---- … and does not say so ------------------------------------------------
+ */
+
+/* A trainer that goes on without a word. */
+static enum dyt_status write_undeclared(void *arg)
+{
+    struct slow *s = arg;
+
+    s->calls++;
+    write_version(s->trainer, 9);
+    return DYT_OK;
+}
+
+/* Tensor a lies where others can map it, so that it is read where it lies. */
+static void share_rows(struct member *t)
+{
+    for (uint32_t r = 0; r < t->rows; r++) {
+        size_t bytes = row_elements(&t->row[r]) * sizeof(float);
+        int fd = memfd_create("rows", MFD_CLOEXEC);
+
+        assert_int_equal(0, ftruncate(fd, (off_t)bytes));
+        t->row[r].data =
+            mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        assert_true(t->row[r].data != MAP_FAILED);
+        t->row[r].fd = fd;
+    }
+}
+
+static void unshare_rows(struct member *t)
+{
+    for (uint32_t r = 0; r < t->rows; r++) {
+        munmap(t->row[r].data, row_elements(&t->row[r]) * sizeof(float));
+        close(t->row[r].fd);
+    }
+}
+
+/* What a receive that failed has left. */
+static void check_left(struct member *r, uint32_t commit, uint64_t version)
+{
+    uint64_t valid = 0;
+
+    if (commit == DYT_COMMIT_IN_PLACE) {
+        assert_status(DYT_ERR_STATE, dyt_session_valid(r->session, &valid));
+    } else {
+        assert_ok(dyt_session_valid(r->session, &valid));
+        assert_int_equal(version, valid);
+        assert_int_equal(version, version_of(r));
+    }
+}
+
+static void undeclared(const struct session_mode *mode, bool shared,
+                       uint32_t verify)
+{
+    struct slow slow = {0};
+    struct dyt_session_hooks none = {.struct_size = sizeof(none)};
+    struct dyt_session_hooks hooks = {
+        .struct_size = sizeof(hooks), .arg = &slow, .pause = write_undeclared};
+    const char *folder = session_folder();
+    struct member t, r;
+    dyt_ticket *ticket;
+
+    describe(&t, folder, DYT_ROLE_TRAINER, 0, 0, 1);
+    describe(&r, folder, DYT_ROLE_RECEIVER, 0, 0, 1);
+    t.join.verify = r.join.verify = verify;
+    r.join.commit = mode->commit;
+    r.join.memory = mode->memory;
+    if (shared) {
+        share_rows(&t);
+    }
+    slow.trainer = &t;
+    assert_ok(enter(&t));
+    assert_ok(enter(&r));
+    send_version(&t, &r, 1);
+    assert_ok(dyt_session_set_hooks(r.session, &hooks));
+    write_version(&t, 2);
+    assert_ok(offer_version(&t, 2, false, &ticket));
+    if (!shared && mode->commit == DYT_COMMIT_IN_PLACE &&
+        mode->memory == DYT_MEMORY_OWN) {
+        /* neither side can be mapped: it was copied when it was offered */
+        assert_ok(receive_version(&r, 2));
+        assert_int_equal(2, version_of(&r));
+        assert_ok(dyt_ticket_wait(ticket, -1));
+    } else {
+        assert_status(DYT_ERR_VERIFY, receive_version(&r, 2));
+        assert_error_has(" was written");
+        assert_error_has("version 2 is offered");
+        check_left(&r, mode->commit, 1);
+        assert_status(DYT_ERR_VERIFY, dyt_ticket_wait(ticket, -1));
+        assert_error_has("offer a snapshot");
+    }
+    assert_int_equal(1, slow.calls);
+    dyt_ticket_destroy(ticket);
+    assert_ok(dyt_session_set_hooks(r.session, &none));
+    send_version(&t, &r, 3); /* and the next one is a new one */
+    leave(&r);
+    if (shared) {
+        dyt_session_leave(t.session);
+        t.session = NULL;
+        unshare_rows(&t);
+    }
+    leave(&t);
+}
+
+static void an_undeclared_write_ends_the_offer(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < DYT_TEST_COUNT(session_modes); i++) {
+        undeclared(&session_modes[i], false, DYT_VERIFY_FULL);
+        undeclared(&session_modes[i], true, DYT_VERIFY_FULL);
+        undeclared(&session_modes[i], true, DYT_VERIFY_SAMPLE);
+    }
+}
+
+#ifndef __SANITIZE_THREAD__ /* it is a race, and meant to be one */
+
+struct writer {
+    struct member *trainer;
+    uint64_t moment;
+    pthread_t thread;
+};
+
+/* Some elements of one row, at some moment. */
+static void *write_some(void *arg)
+{
+    struct writer *w = arg;
+    volatile float *own = w->trainer->row[w->moment % 2].data;
+
+    for (volatile uint64_t spin = 0; spin < w->moment; spin++) {
+    }
+    for (uint64_t i = 0; i < 1 + w->moment % 900; i++) {
+        own[(w->moment + i * 7) % (ROWS * COLS)] = -1.0f;
+    }
+    return NULL;
+}
+
+/* With verify FULL: whatever is written, and whenever. */
+static void what_comes_is_right_or_refused(void **state)
+{
+    const char *folder = session_folder();
+    uint64_t came = 0, refused = 0;
+    struct member t, r;
+
+    (void)state;
+    describe(&t, folder, DYT_ROLE_TRAINER, 0, 0, 1);
+    describe(&r, folder, DYT_ROLE_RECEIVER, 0, 0, 1);
+    share_rows(&t);
+    assert_ok(enter(&t));
+    assert_ok(enter(&r));
+    for (uint64_t v = 1; v <= dyt_test_rounds(100, 1000); v++) {
+        struct writer w = {.trainer = &t,
+                           .moment = dyti_rng_u64(5, v, 0, 0) % 12000000};
+        dyt_ticket *ticket;
+        enum dyt_status st;
+
+        write_version(&t, v);
+        assert_ok(offer_version(&t, v, false, &ticket));
+        assert_int_equal(0, pthread_create(&w.thread, NULL, write_some, &w));
+        st = receive_version(&r, v);
+        pthread_join(w.thread, NULL);
+        assert_int_equal(st == DYT_ERR_VERIFY ? DYT_ERR_VERIFY : DYT_OK, st);
+        assert_int_equal(st, dyt_ticket_wait(ticket, -1));
+        dyt_ticket_destroy(ticket);
+        came += st == DYT_OK;
+        refused += st == DYT_ERR_VERIFY;
+        assert_true(st != DYT_OK || row_not_of(&r, v) == r.rows);
+    }
+    print_message("%" PRIu64 " came, %" PRIu64 " were refused\n", came,
+                  refused);
+    assert_true(came > 0 && refused > 0);
+    leave(&r);
+    dyt_session_leave(t.session);
+    t.session = NULL;
+    unshare_rows(&t);
+    leave(&t);
+}
+#endif
 
 /* ---- memory ---------------------------------------------------------------
  */
@@ -203,6 +381,10 @@ static void parameters_are_checked_at_join(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_source_is_whole_or_its_writer_hears_so),
+    cmocka_unit_test(an_undeclared_write_ends_the_offer),
+#ifndef __SANITIZE_THREAD__
+    cmocka_unit_test(what_comes_is_right_or_refused),
+#endif
     cmocka_unit_test(memory_that_cannot_be_used_is_an_error),
     cmocka_unit_test(keys_let_members_in),
     cmocka_unit_test(parameters_are_checked_at_join),

@@ -74,7 +74,8 @@ struct dyt_session_params {
     /* How a version arrives: receivers. */
     uint32_t commit; /* enum dyt_commit_mode */
     uint32_t memory; /* enum dyt_memory_mode */
-    uint32_t verify; /* enum dyt_verify */
+    uint32_t verify; /* enum dyt_verify; of a trainer's rank: how much of its
+                        rows is looked at for writes while they are offered */
     uint32_t policy; /* enum dyt_policy; the trainer's rank 0 sets it */
     uint32_t quorum;
     uint32_t max_version_skew; /* between replicas; 0: no limit */
@@ -154,6 +155,19 @@ struct dyt_offer_params {
  * Offer what the rows hold now.  All ranks of the trainer call it with the same
  * version; returns when all have.  Until the ticket is done the rows may not be
  * written.
+ *
+ * Who declares a write (dyt_session_will_write(), or the next offer) hears
+ * DYT_ERR_STATE.  A write that is not declared is found by content hashes of
+ * the rows, at the offer and when the receivers of a run have read: no receiver
+ * commits, and they and the ticket end with DYT_ERR_VERIFY, which names a
+ * tensor.  With verify FULL that is every change that is there at the end of
+ * the reading, at the cost of reading the rows once for the offer and once for
+ * each run; with SAMPLE 1 of 128 rows of each shard, so that what is written as
+ * a whole is found; with OFF, on this rank or at the receivers, nothing.  Not
+ * found: bits that were changed and changed back meanwhile, unless the
+ * receivers verify FULL; rows that are known by their descriptor alone.  Rows
+ * that were copied (`snapshot`, or private ones that receivers could not read)
+ * come as they were when the offer was made.
  * @return DYT_ERR_STATE    an earlier offer is not done; the version is not
  *                          above the last
  * @return DYT_ERR_INVALID  the ranks name different versions
@@ -166,7 +180,8 @@ DYT_API enum dyt_status dyt_session_offer(dyt_session *session,
 
 /** Wait until the policy is met and nobody reads the rows any more.
  *  @param deadline_ns  from now; < 0: the session's timeout
- *  @return DYT_PENDING  the deadline passed; the ticket goes on */
+ *  @return DYT_PENDING  the deadline passed; the ticket goes on
+ *  @return DYT_ERR_VERIFY  the rows were written while they were offered */
 DYT_API enum dyt_status dyt_ticket_wait(dyt_ticket *ticket,
                                         int64_t deadline_ns);
 /** DYT_OK: the rows may be written. DYT_PENDING: not yet. */
