@@ -5,6 +5,14 @@
 #include "device/cuda/driver.h"
 #include "device/cuda/memory.h"
 
+/* Of another folder, which says so where it is built. */
+#ifdef DYTI_MODULE_GROUP
+extern const struct dyti_group_ops DYTI_MODULE_GROUP;
+#define GROUP &DYTI_MODULE_GROUP
+#else
+#define GROUP NULL
+#endif
+
 /* As DYTI_MODULE_ENTRY says. */
 __attribute__((visibility("default"))) const struct dyti_module *dyt_module(
     void);
@@ -14,6 +22,7 @@ const struct dyti_module *dyt_module(void)
     static const struct dyti_module module = {.struct_size = sizeof(module),
                                               .abi = DYTI_MODULE_ABI,
                                               .name = "cuda",
+                                              .group = GROUP,
                                               .device = &dyti_device_cuda,
                                               .memory = &dyti_memory_cuda,
                                               .error_message =
