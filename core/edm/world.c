@@ -40,16 +40,22 @@ static enum dyt_status allocate(struct dyti_world *world)
     world->map = calloc(ranks, sizeof(*world->map));
     world->segment = calloc(ranks, sizeof(*world->segment));
     world->base = calloc(ranks, sizeof(*world->base));
+    world->pages = calloc(ranks, sizeof(*world->pages));
     world->group = calloc(world->table.entry_count, sizeof(*world->group));
     world->domain = calloc(ranks, sizeof(*world->domain));
     world->reach = calloc(ranks, sizeof(*world->reach));
     if (world->map == NULL || world->segment == NULL || world->base == NULL ||
-        world->group == NULL || world->domain == NULL || world->reach == NULL) {
+        world->pages == NULL || world->group == NULL || world->domain == NULL ||
+        world->reach == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "the world of rank %u",
                          world->params.rank);
     }
     memcpy(world->map, world->params.map, ranks * sizeof(*world->map));
     world->params.map = world->map;
+    for (uint32_t r = 0; r < ranks; r++) {
+        world->pages[r] = dyti_world_pages(&world->params, r);
+    }
+    world->params.segment_pages = world->pages;
     return DYT_OK;
 }
 
@@ -329,6 +335,7 @@ void dyti_world_close(struct dyti_world *world)
     free(world->map);
     free(world->segment);
     free(world->base);
+    free(world->pages);
     free(world->group);
     free(world->domain);
     free(world->reach);

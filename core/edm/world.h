@@ -49,7 +49,7 @@ struct dyti_world_params {
     int control_handle;
     enum dyti_page_kind control_pages;
     const int *segment_handle;                /* [world_size] */
-    const enum dyti_page_kind *segment_pages; /* [world_size] */
+    const enum dyti_page_kind *segment_pages; /* [world_size]; copied */
     bool own_is_sized; /* the own segment has its size already */
     /* … or mapped already, for ranks that are threads of one process: then the
      * handles are not looked at, and the memory stays the caller's. */

@@ -18,6 +18,7 @@ struct dyti_world {
     struct dyti_segment_mem control_mem;
     struct dyti_segment_mem *segment; /* [world_size], owned array */
     void **base;                      /* [world_size] of the segments, owned */
+    enum dyti_page_kind *pages;       /* [world_size] of the segments, owned */
     struct dyti_control_page *control;
     struct dyti_group_table table;
     void **group; /* [table.entry_count] own handles, NULL = not a member */
