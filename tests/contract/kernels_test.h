@@ -8,6 +8,10 @@
 #include "base/num.h"
 #include "base/rng.h"
 #include "device/host/host.h"
+#ifdef DYT_TEST_CUDA
+#include "gpusim/gpusim.h"
+#include "gpusim/mirror.h"
+#endif
 
 #include <math.h>
 
@@ -194,6 +198,37 @@ static inline void each_isa(kernels_check_fn check)
         dyti_kernels_host.close(self);
         check_isa(isa[i], check);
     }
+}
+
+/* The same for the cuda table, in each order that the simulator knows: bits do
+ * not depend on that either.  Builds without the simulator: nothing. */
+static inline void on_cuda(kernels_check_fn check)
+{
+#ifdef DYT_TEST_CUDA
+    static const enum gpusim_order order[] = {GPUSIM_LATE, GPUSIM_EARLY,
+                                              GPUSIM_SHUFFLED};
+    struct dyti_kernels reference = open_reference();
+    struct bits bits = {0};
+
+    gpusim_cublas_add("libcublas.so.13");
+    for (size_t i = 0; i < DYT_TEST_COUNT(order); i++) {
+        struct dyti_kernels cuda;
+
+        gpusim_set_order(order[i], i);
+        cuda = open_kernels(&dyt_kernels_cuda_mirror, NULL, NULL);
+        bits.at = 0;
+        bits.compare = i > 0;
+        check(cuda, reference, &bits);
+        assert_int_equal(bits.size, bits.at);
+        close_kernels(cuda);
+        assert_int_equal(0, gpusim_leaks());
+        assert_int_equal(0, gpusim_unexpected());
+    }
+    free(bits.bytes);
+    close_kernels(reference);
+#else
+    (void)check;
+#endif
 }
 
 #endif /* DYT_KERNELS_TEST_H */

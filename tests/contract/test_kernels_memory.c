@@ -1,5 +1,5 @@
-/* Strided copies and the content hash of the host against the reference; the
- * same bits for 1, 2, 3 threads. */
+/* Strided copies and the content hash of the host, and of cuda under the
+ * simulator, against the reference; the same bits for 1, 2, 3 threads. */
 #include "kernels_test.h"
 
 #include "base/hash.h"
@@ -303,11 +303,20 @@ static void hashes(void **state)
     each_isa(check_hashes);
 }
 
+static void cuda_does_the_same(void **state)
+{
+    (void)state;
+    on_cuda(check_copies);
+    on_cuda(check_rounding);
+    on_cuda(check_hashes);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(copies),
     cmocka_unit_test(large_copies),
     cmocka_unit_test(rounding),
     cmocka_unit_test(hashes),
+    cmocka_unit_test(cuda_does_the_same),
 };
 
 DYT_TEST_MAIN(tests)

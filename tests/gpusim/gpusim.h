@@ -123,6 +123,30 @@ void gpusim_traffic_get(struct gpusim_traffic *out_traffic);
 uint64_t gpusim_launches(void);
 uint64_t gpusim_held_bytes(void);
 
+/* Calls that queued or made a copy from the host to the device. */
+uint64_t gpusim_uploads(void);
+
+/* ---- libraries (loader.cc) ------------------------------------------------
+ * What dlopen() finds of a GPU's libraries is what was added here. */
+void gpusim_library_add(const char *name, const char *symbol, void *function);
+void gpusim_library_hide(const char *name, bool hidden);
+void gpusim_symbol_hide(const char *symbol); /* NULL: none */
+
+/* A cuBLAS of this name (cublas.cc), and what became of it. */
+struct gpusim_cublas_state {
+    int version;     /* to be told; 0: 120400 */
+    bool fails_next; /* one product */
+    uint64_t handles, products;
+    int math;              /* of the last product: cublasMath_t */
+    bool is_deterministic; /* it had a workspace, a stream, no atomics */
+};
+void gpusim_cublas_add(const char *name);
+struct gpusim_cublas_state *gpusim_cublas(void);
+
+/* Ranges that were pushed and popped since the last clear: "a(b()c())". */
+const char *gpusim_ranges(void);
+void gpusim_ranges_clear(void);
+
 #ifdef __cplusplus
 }
 #endif

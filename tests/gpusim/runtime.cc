@@ -183,7 +183,7 @@ void gpusim_reset(void)
     memset(sim.peers, 0, sizeof(sim.peers));
     sim.contexts = 0;
     inject_nothing();
-    sim.launches = 0;
+    sim.launches = sim.uploads = 0;
     sim.optin_shared = 0;
     sim.traffic = {};
     start();
@@ -250,6 +250,11 @@ uint64_t gpusim_launches(void)
     return sim.launches;
 }
 
+uint64_t gpusim_uploads(void)
+{
+    return sim.uploads;
+}
+
 uint64_t gpusim_held_bytes(void)
 {
     uint64_t sum = 0;
@@ -275,6 +280,7 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes,
     if (!sides_match(dst, src, kind)) {
         return result(cudaErrorInvalidValue);
     }
+    sim.uploads += in_arena(dst) && !in_arena(src);
     if (bytes > 0) {
         enqueue(stream, "copy", [=] { copy_now(dst, src, bytes); });
     }

@@ -307,7 +307,7 @@ struct simulator {
     bool peers[DEVICES][DEVICES]; // [of]: it may reach [to]
     uintptr_t next_event;
 
-    uint64_t launches;
+    uint64_t launches, uploads;
     size_t optin_shared;
     gpusim_traffic traffic;
 
