@@ -207,6 +207,23 @@ static void show_cuda(struct dyti_json *json)
     }
 }
 
+/* What carries data between GPUs. */
+static void show_nccl(struct dyti_json *json)
+{
+    struct dyti_group_report r;
+
+    dyti_device_probe_groups("cuda", &r);
+    if (json == NULL) {
+        row(json, "nccl", r.state, r.text);
+        return;
+    }
+    dyti_json_begin_object(json, "nccl");
+    dyti_json_text(json, "value", r.state);
+    dyti_json_text(json, "means", r.text);
+    dyti_json_u64(json, "version", r.version);
+    dyti_json_end(json);
+}
+
 static void show_all(struct dyti_json *json)
 {
     const struct dyti_backends *b = dyti_backends_host();
@@ -217,6 +234,7 @@ static void show_all(struct dyti_json *json)
     show_bandwidth(json);
     row(json, "devices", "host", NULL);
     show_cuda(json);
+    show_nccl(json);
     snprintf(text, sizeof(text), "groups %s, mover %s, kernels %s",
              b->group->name, b->mover->name, b->kernels->name);
     row(json, "backends", text, NULL);

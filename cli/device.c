@@ -21,6 +21,24 @@ void dyti_device_probe(const char *name, struct dyti_device_report *out_report)
                           : "the module has no device in it");
 }
 
+void dyti_device_probe_groups(const char *name,
+                              struct dyti_group_report *out_report)
+{
+    const struct dyti_module *module = NULL;
+    enum dyt_status st = dyti_module_open(name, &module);
+
+    memset(out_report, 0, sizeof(*out_report));
+    if (st == DYT_OK && module->group != NULL && module->group->probe != NULL) {
+        module->group->probe(out_report);
+        return;
+    }
+    out_report->state = "not built";
+    snprintf(out_report->text, sizeof(out_report->text), "%s",
+             st != DYT_OK ? dyti_error_message()
+                          : "the module has no groups in it: they are built "
+                            "where NCCL's nccl.h is, or with -DDYT_NCCL=on");
+}
+
 enum dyt_status dyti_device_refuse_cuda(void)
 {
     struct dyti_device_report r;

@@ -6,10 +6,15 @@
 
 #include "base/error.h"
 #include "ops/device.h"
+#include "ops/group.h"
 
 /* Always fills in the report: a module that is not there, or of another build,
  * is DYTI_DEVICE_NOT_BUILT. */
 void dyti_device_probe(const char *name, struct dyti_device_report *out_report);
+
+/* The same of the groups in that module. */
+void dyti_device_probe_groups(const char *name,
+                              struct dyti_group_report *out_report);
 
 /* Why a job cannot have devices.kind = "cuda": DYT_ERR_UNSUPPORTED, with the
  * state's name and its remedy. */

@@ -89,6 +89,39 @@ static void and_as_json(void **state)
     }
 }
 
+/* What carries data between GPUs has states of its own. */
+static void and_what_is_with_nccl(void **state)
+{
+    static const char *const want[][3] = {
+        {"whole", "ready", "NCCL 2.28.9"},
+        {"old", "too old", "2.18 is needed"},
+        {"next", "another version", "NCCL 3.0.0"},
+        {"missing", "call missing", "ncclCommSplit"},
+        {"absent", "no library", "libnccl2"}};
+
+    (void)state;
+    if (!DYT_HAS_NCCL) {
+        skip();
+    }
+    for (size_t i = 0; i < DYT_TEST_COUNT(want); i++) {
+        char path[4096];
+        const json_t *nccl;
+        json_t *all;
+
+        snprintf(path, sizeof(path), "%s/%s:%s/ready", DYT_NCCLS, want[i][0],
+                 DYT_FAKES);
+        setenv("LD_LIBRARY_PATH", path, 1);
+        all = doctor_json();
+        with_none();
+        nccl = json_object_get(all, "nccl");
+        assert_string_equal(want[i][1],
+                            json_string_value(json_object_get(nccl, "value")));
+        assert_non_null(strstr(
+            json_string_value(json_object_get(nccl, "means")), want[i][2]));
+        json_decref(all);
+    }
+}
+
 /* A job that asks for it: one line, the state's name, nothing left. */
 static void a_job_is_refused_by_name(void **state)
 {
@@ -163,6 +196,7 @@ static void nobody_else_opens_it(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_doctor_names_the_state),
     cmocka_unit_test(and_as_json),
+    cmocka_unit_test(and_what_is_with_nccl),
     cmocka_unit_test(a_job_is_refused_by_name),
     cmocka_unit_test(without_the_module_it_is_not_built),
     cmocka_unit_test(nobody_else_opens_it),

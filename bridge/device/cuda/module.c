@@ -6,6 +6,14 @@
 #include "device/cuda/memory.h"
 #include "device/cuda/table.h"
 
+/* Of another folder, which says so where it is built. */
+#ifdef DYTI_MODULE_GROUP
+extern const struct dyti_group_ops DYTI_MODULE_GROUP;
+#define GROUP &DYTI_MODULE_GROUP
+#else
+#define GROUP NULL
+#endif
+
 /* As DYTI_MODULE_ENTRY says. */
 __attribute__((visibility("default"))) const struct dyti_module *dyt_module(
     void);
@@ -15,6 +23,7 @@ const struct dyti_module *dyt_module(void)
     static const struct dyti_module module = {.struct_size = sizeof(module),
                                               .abi = DYTI_MODULE_ABI,
                                               .name = "cuda",
+                                              .group = GROUP,
                                               .device = &dyti_device_cuda,
                                               .memory = &dyti_memory_cuda,
                                               .kernels = &dyti_kernels_cuda,
