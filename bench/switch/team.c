@@ -92,6 +92,12 @@ static enum dyt_status open_worker(struct worker *worker)
         params.layout[s] = team->layout[s];
     }
     worker->kernels.ops = &dyti_kernels_host;
+    if (team->shape.device != NULL) {
+        params.device_memory = team->shape.device->memory;
+        params.mover = team->shape.device->mover;
+        worker->kernels.ops = team->shape.device->kernels;
+        st = st == DYT_OK ? params.device_memory->use(NULL) : st;
+    }
     if (st == DYT_OK) {
         st = worker->kernels.ops->open(&kernel, &worker->kernels.self);
     }
@@ -148,23 +154,50 @@ static void fill_shard(const struct dyti_tensor *tensor,
     }
 }
 
-/* Something to move: not zeros, which may share a page. */
-static void fill_sources(const struct worker *worker)
+/* A region of a device: made here, and carried there. */
+static enum dyt_status fill_region(const struct worker *worker,
+                                   enum dyti_kind kind, unsigned char *region)
 {
     const struct team *team = worker->team;
     const struct dyti_view *view =
         dyti_layout_view(team->layout[DYTI_ARENA_TRAIN], worker->rank);
+    uint64_t bytes = view->region_bytes[kind];
+    bool any = dyti_kernels_any_memory(&worker->kernels);
+    unsigned char *here = any ? region : calloc(1, bytes);
+    enum dyt_status st = DYT_OK;
 
-    for (uint32_t s = 0; s < view->shard_count; s++) {
+    if (here == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%llu bytes to fill a region",
+                         (unsigned long long)bytes);
+    }
+    for (uint32_t s = view->kind_first[kind]; s < view->kind_first[kind + 1];
+         s++) {
         const struct dyti_shard *shard = &view->shard[s];
-        enum dyti_kind kind = (enum dyti_kind)shard->kind;
+
+        fill_shard(&team->model->tensor[shard->tensor], shard, here);
+    }
+    if (!any) {
+        st = dyti_kernels_carry(&worker->kernels, region, here, bytes);
+        free(here);
+    }
+    return st;
+}
+
+/* Something to move: not zeros, which may share a page. */
+static enum dyt_status fill_sources(const struct worker *worker)
+{
+    enum dyt_status st = DYT_OK;
+
+    for (int k = 0; k < DYTI_KIND_COUNT && st == DYT_OK; k++) {
+        enum dyti_kind kind = (enum dyti_kind)k;
         unsigned char *region = dyti_world_region(worker->world, worker->rank,
                                                   DYTI_ARENA_TRAIN, kind);
 
         if (kind != DYTI_GRAD && region != NULL) {
-            fill_shard(&team->model->tensor[shard->tensor], shard, region);
+            st = fill_region(worker, kind, region);
         }
     }
+    return st;
 }
 
 static enum dyt_status do_switch(const struct worker *worker,
@@ -206,16 +239,17 @@ static enum dyt_status do_memcpy(const struct worker *worker,
     uint64_t room =
         dyti_layout_view(to, worker->rank)->region_bytes[DYTI_PARAM];
     uint64_t left = command->bytes / worker->team->shape.ranks;
+    enum dyt_status st = DYT_OK;
 
     room = room < have ? room : have;
     *out_bytes = 2 * left;
-    while (left > 0 && room > 0) {
+    while (left > 0 && room > 0 && st == DYT_OK) {
         uint64_t now = left < room ? left : room;
 
-        memcpy(dst, src, now);
+        st = dyti_kernels_carry(&worker->kernels, dst, src, now);
         left -= now;
     }
-    return DYT_OK;
+    return st;
 }
 
 static void finish(struct team_board *board, uint32_t rank, enum dyt_status st)
@@ -236,7 +270,7 @@ static void work(struct worker *worker)
     enum dyt_status st = open_worker(worker);
 
     if (st == DYT_OK) {
-        fill_sources(worker);
+        st = fill_sources(worker);
     }
     finish(board, worker->rank, st);
     while (st == DYT_OK) {
@@ -323,6 +357,12 @@ static enum dyt_status build_layouts(struct team *team,
     return st;
 }
 
+static const struct dyti_memory_ops *segments_of(const struct team *team)
+{
+    return team->shape.device != NULL ? team->shape.device->memory
+                                      : &dyti_memory_host;
+}
+
 static enum dyt_status make_segments(struct team *team)
 {
     const struct dyti_memory_ops *memory = &dyti_memory_host;
@@ -338,7 +378,8 @@ static enum dyt_status make_segments(struct team *team)
         st = memory->resize(team->control, DYTI_PAGES_4K, bytes, NULL, 0);
     }
     for (uint32_t r = 0; r < team->shape.ranks && st == DYT_OK; r++) {
-        st = memory->create("bench-rank", team->shape.pages, &team->segment[r]);
+        st = segments_of(team)->create("bench-rank", team->shape.pages,
+                                       &team->segment[r]);
     }
     return st;
 }
@@ -438,7 +479,7 @@ void team_close(struct team *team)
         }
     }
     for (uint32_t r = 0; r < TEAM_RANKS_MAX; r++) {
-        dyti_memory_host.close(team->segment[r]);
+        segments_of(team)->close(team->segment[r]);
     }
     dyti_memory_host.close(team->control);
     if (team->board != NULL) {

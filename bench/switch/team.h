@@ -5,7 +5,9 @@
 
 #include "edm/world.h"
 #include "layout/layout.h"
+#include "ops/kernels.h"
 #include "ops/memory.h"
+#include "ops/mover.h"
 
 #include <sys/types.h>
 
@@ -29,12 +31,20 @@ struct team_command {
     uint32_t strategy; /* of dyti_strategy_at() */
 };
 
+/* What ranks have whose memory is a device's. */
+struct team_device {
+    const struct dyti_memory_ops *memory;
+    const struct dyti_kernel_ops *kernels;
+    const struct dyti_mover_ops *mover;
+};
+
 struct team_shape {
     uint32_t ranks; /* rollout: TP; training: DP, and PP 2 where it divides */
     enum dyti_dtype dtype; /* of param in rollout and training */
     enum dyti_page_kind pages;
     bool all_state; /* the optimizer's travels too */
     bool no_master; /* of it the moments only: a rollout has no master */
+    const struct team_device *device; /* NULL: memory of the host */
 };
 
 struct team_board; /* shared with the workers */
