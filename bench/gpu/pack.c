@@ -234,8 +234,8 @@ static uint32_t finish(const struct match *m, enum dyt_status st, double start,
         (void)fprintf(stderr, "gpu: %s\n", dyti_error_text());
         return 0;
     }
-    out_values[0] = (double)m->moved * g->launches /
-                    (bench_seconds() - start) / 1e9;
+    out_values[0] =
+        (double)m->moved * g->launches / (bench_seconds() - start) / 1e9;
     return 1;
 }
 
@@ -274,9 +274,9 @@ static enum dyt_status play(struct bench *bench, const struct ground *g,
                             const struct shape *s, bool unpack)
 {
     struct match m;
-    struct player player[2] = {{.name = "list", .turn = turn_list, .arg = &m},
-                               {.name = "memcpy", .turn = turn_memcpy,
-                                .arg = &m}};
+    struct player player[2] = {
+        {.name = "list", .turn = turn_list, .arg = &m},
+        {.name = "memcpy", .turn = turn_memcpy, .arg = &m}};
     enum dyt_status st;
     char name[96];
 

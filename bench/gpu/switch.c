@@ -3,12 +3,12 @@
  * bytes by the same processes, in turns. */
 #include "gpu.h"
 
+#include "bench/switch/team.h"
 #include "contest.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/table.h"
 #include "mover/direct_cuda/direct_cuda.h"
 #include "shapes.h"
-#include "switch/team.h"
 
 #include <stdio.h>
 
@@ -91,10 +91,8 @@ static uint32_t turn_memcpy(void *arg, double *out_values, uint32_t most)
 
 static enum dyt_status measure(struct bench *bench, enum dyti_dtype dtype)
 {
-    struct team_shape shape = {.ranks = 4,
-                               .dtype = dtype,
-                               .pages = DYTI_PAGES_VMM,
-                               .device = &device};
+    struct team_shape shape = {
+        .ranks = 4, .dtype = dtype, .pages = DYTI_PAGES_VMM, .device = &device};
     struct team team;
     struct trip trip = {.team = &team};
     struct player player[2] = {

@@ -297,6 +297,19 @@ static void work(struct worker *worker)
 
 /* ---- the one who orders ------------------------------------------------- */
 
+/* What the first worker said that failed. */
+static enum dyt_status worker_status(const struct team_board *board,
+                                     uint32_t ranks)
+{
+    for (uint32_t r = 0; r < ranks; r++) {
+        if (board->status[r] != DYT_OK) {
+            return DYTI_FAIL((enum dyt_status)board->status[r], "worker %u: %s",
+                             r, board->text[r]);
+        }
+    }
+    return DYT_OK;
+}
+
 static enum dyt_status await(struct team *team, uint32_t orders)
 {
     struct team_board *board = team->board;
@@ -307,16 +320,13 @@ static enum dyt_status await(struct team *team, uint32_t orders)
 
         dyti_wait_futex.wait(&board->done, done, 200000000);
         if (waitpid(-1, &code, WNOHANG) > 0) {
-            return DYTI_FAIL(DYT_ERR_PEER, "a worker ended");
+            enum dyt_status st = worker_status(board, team->shape.ranks);
+
+            return st != DYT_OK ? st
+                                : DYTI_FAIL(DYT_ERR_PEER, "a worker ended");
         }
     }
-    for (uint32_t r = 0; r < team->shape.ranks; r++) {
-        if (board->status[r] != DYT_OK) {
-            return DYTI_FAIL((enum dyt_status)board->status[r], "worker %u: %s",
-                             r, board->text[r]);
-        }
-    }
-    return DYT_OK;
+    return worker_status(board, team->shape.ranks);
 }
 
 static enum dyt_status build_layouts(struct team *team,
