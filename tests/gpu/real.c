@@ -73,3 +73,26 @@ uint64_t gpusim_held_bytes(void)
 {
     return 0;
 }
+
+void gpusim_fail_call(const char *name, uint64_t nth, int error)
+{
+    (void)name;
+    (void)nth;
+    (void)error;
+}
+
+void gpusim_fail_work(uint64_t nth, int error)
+{
+    (void)nth;
+    (void)error;
+}
+
+bool gpusim_has_failed(void)
+{
+    return false;
+}
+
+void gpusim_cublas_add(const char *name)
+{
+    (void)name; /* the toolkit's own is found, or refused by name */
+}

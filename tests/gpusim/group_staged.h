@@ -7,7 +7,7 @@
 
 #include "comm/nccl/nccl.h"
 
-#include "include/cuda_runtime_api.h"
+#include <cuda_runtime_api.h>
 
 #include <stdlib.h>
 

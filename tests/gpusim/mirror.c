@@ -5,7 +5,7 @@
 
 #include "device/cuda/table.h"
 
-#include "gpusim/include/cuda_runtime_api.h"
+#include <cuda_runtime_api.h>
 
 #include <stdlib.h>
 

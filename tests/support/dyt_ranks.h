@@ -18,7 +18,16 @@
 
 #define DYT_RANKS_MAX 16u
 
+/* With a device that is none of the simulator's, ranks are processes: threads
+ * would start its driver in this one, whose children could not use it then. */
+#ifdef DYT_GPU_REAL
+enum dyt_ranks_kind {
+    DYT_RANKS_PROCESSES,
+    DYT_RANKS_THREADS = DYT_RANKS_PROCESSES
+};
+#else
 enum dyt_ranks_kind { DYT_RANKS_THREADS, DYT_RANKS_PROCESSES };
+#endif
 
 struct dyt_rank {
     uint32_t rank, size;
@@ -149,7 +158,7 @@ static inline void dyt_ranks_try(enum dyt_ranks_kind kind, uint32_t size,
         rank[i] = (struct dyt_rank){
             .rank = i, .size = size, .kind = kind, .arg = arg};
     }
-    if (kind == DYT_RANKS_THREADS) {
+    if (kind != DYT_RANKS_PROCESSES) {
         dyt_ranks_threads(rank, size, fn);
     } else {
         dyt_ranks_processes(rank, size, fn);

@@ -291,7 +291,7 @@ static inline void sw_memory_open(struct sw_memory *memory, struct sw_case *c,
         memory->pages[r] = sw_is_device(r) ? sw_device->pages : DYTI_PAGES_4K;
         assert_ok(sw_memory_of(r)->create("rank", memory->pages[r],
                                           &memory->segment[r]));
-        if (kind == DYT_RANKS_THREADS) {
+        if (kind != DYT_RANKS_PROCESSES) {
             uint64_t total = c->map[r].total_bytes;
 
             assert_ok(
@@ -390,7 +390,7 @@ static inline enum dyt_status sw_rank_open(struct sw_rank *rank,
             params.device_memory = sw_device->memory;
             params.mover = sw_device->mover;
         }
-        if (me->kind == DYT_RANKS_THREADS) {
+        if (me->kind != DYT_RANKS_PROCESSES) {
             params.control_mem = &memory->control_mem;
             params.segment_mem = memory->segment_mem;
         }
