@@ -162,6 +162,35 @@ static void show_limits(struct dyti_json *json)
     }
 }
 
+/* One GPU, and how ranks share its memory: tried, as a run would, where the
+ * driver is ready. */
+static void show_device(struct dyti_json *json, const struct dyti_device_row *d,
+                        bool is_ready)
+{
+    struct dyti_device_segments segments = {.text = "not tried"};
+
+    if (is_ready && d->arch >= 70) {
+        dyti_device_try_segments("cuda", d->uuid, &segments);
+    }
+    if (json == NULL) {
+        printf("%-14s   %s: %s, sm_%u, %.1f GB\n", "", d->uuid, d->name,
+               d->arch, (double)d->memory_bytes * 1e-9);
+        printf("%-14s     segments: %s\n", "", segments.text);
+        return;
+    }
+    dyti_json_begin_object(json, NULL);
+    dyti_json_text(json, "uuid", d->uuid);
+    dyti_json_text(json, "name", d->name);
+    dyti_json_u64(json, "arch", d->arch);
+    dyti_json_u64(json, "memory_bytes", d->memory_bytes);
+    dyti_json_bool(json, "maps_memory", d->maps_memory);
+    dyti_json_bool(json, "exports_fd", d->exports_fd);
+    dyti_json_bool(json, "vmm_segments", segments.has[DYTI_PAGES_VMM]);
+    dyti_json_bool(json, "ipc_segments", segments.has[DYTI_PAGES_IPC]);
+    dyti_json_text(json, "segments", segments.text);
+    dyti_json_end(json);
+}
+
 /* The cuda device: its state, what that means, and each GPU by its UUID. */
 static void show_cuda(struct dyti_json *json)
 {
@@ -184,22 +213,7 @@ static void show_cuda(struct dyti_json *json)
         if (d->uuid[0] == '\0') {
             break; /* the driver failed before this one */
         }
-        if (json == NULL) {
-            printf("%-14s   %s: %s, sm_%u, %.1f GB%s\n", "", d->uuid, d->name,
-                   d->arch, (double)d->memory_bytes * 1e-9,
-                   d->exports_fd    ? ""
-                   : d->maps_memory ? ", memory is not exported as files"
-                                    : ", no virtual memory calls");
-            continue;
-        }
-        dyti_json_begin_object(json, NULL);
-        dyti_json_text(json, "uuid", d->uuid);
-        dyti_json_text(json, "name", d->name);
-        dyti_json_u64(json, "arch", d->arch);
-        dyti_json_u64(json, "memory_bytes", d->memory_bytes);
-        dyti_json_bool(json, "maps_memory", d->maps_memory);
-        dyti_json_bool(json, "exports_fd", d->exports_fd);
-        dyti_json_end(json);
+        show_device(json, d, r.state == DYTI_DEVICE_READY);
     }
     if (json != NULL) {
         dyti_json_end(json);

@@ -39,6 +39,38 @@ void dyti_device_probe_groups(const char *name,
                             "where NCCL's nccl.h is, or with -DDYT_NCCL=on");
 }
 
+void dyti_device_try_segments(const char *name, const char *uuid,
+                              struct dyti_device_segments *out_segments)
+{
+    struct dyti_device_segments *s = out_segments;
+    const struct dyti_module *module = NULL;
+    size_t at = 0;
+
+    memset(s, 0, sizeof(*s));
+    if (dyti_module_open(name, &module) != DYT_OK || module->memory == NULL) {
+        snprintf(s->text, sizeof(s->text), "the module has no memory in it");
+        return;
+    }
+    if (module->memory->use(uuid) != DYT_OK) {
+        snprintf(s->text, sizeof(s->text), "none: %s", module->error_message());
+        return;
+    }
+    for (int pages = 0; pages < DYTI_PAGES_COUNT; pages++) {
+        enum dyti_page_kind kind = (enum dyti_page_kind)pages;
+
+        s->has[pages] = module->memory->has(kind);
+        if (s->has[pages]) {
+            at +=
+                (size_t)snprintf(s->text + at, sizeof(s->text) - at, "%s%s",
+                                 at > 0 ? ", " : "", dyti_page_kind_name(kind));
+        }
+    }
+    if (at == 0) {
+        snprintf(s->text, sizeof(s->text),
+                 "none: neither virtual memory nor IPC handles work here");
+    }
+}
+
 enum dyt_status dyti_device_refuse_cuda(void)
 {
     struct dyti_device_report r;

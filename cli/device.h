@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "ops/device.h"
 #include "ops/group.h"
+#include "ops/memory.h"
 
 /* Always fills in the report: a module that is not there, or of another build,
  * is DYTI_DEVICE_NOT_BUILT. */
@@ -15,6 +16,15 @@ void dyti_device_probe(const char *name, struct dyti_device_report *out_report);
 /* The same of the groups in that module. */
 void dyti_device_probe_groups(const char *name,
                               struct dyti_group_report *out_report);
+
+/* In which pages a device's memory can be shared between ranks, found by trying
+ * it there.  text: "device VMM, device IPC", or why there are none. */
+struct dyti_device_segments {
+    bool has[DYTI_PAGES_COUNT];
+    char text[512];
+};
+void dyti_device_try_segments(const char *name, const char *uuid,
+                              struct dyti_device_segments *out_segments);
 
 /* Why a job cannot have devices.kind = "cuda": DYT_ERR_UNSUPPORTED, with the
  * state's name and its remedy. */

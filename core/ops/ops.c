@@ -12,8 +12,8 @@ const char *dyti_page_kind_name(enum dyti_page_kind kind)
         [DYTI_PAGES_HUGETLB] = "hugetlb 2 MiB",
         [DYTI_PAGES_THP] = "transparent 2 MiB",
         [DYTI_PAGES_4K] = "4 KiB",
-        [DYTI_PAGES_VMM] = "device, virtual memory",
-        [DYTI_PAGES_IPC] = "device, IPC handles"};
+        [DYTI_PAGES_VMM] = "device VMM",
+        [DYTI_PAGES_IPC] = "device IPC"};
 
     return (uint32_t)kind < DYTI_PAGES_COUNT ? name[kind] : "?";
 }
