@@ -29,6 +29,8 @@ __attribute__((constructor)) static void look_first(void)
     int code = -1;
     pid_t child;
 
+    /* One is enough, and of several nobody would know which. */
+    (void)setenv("CUDA_VISIBLE_DEVICES", "0", 0);
     (void)fflush(NULL);
     child = fork();
     if (child == 0) {
