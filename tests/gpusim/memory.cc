@@ -126,14 +126,33 @@ uint64_t offset_of(const void *ptr)
                                  sim.memory.base);
 }
 
+// Zero, and whole pages of it go back to the system: addresses are never used
+// twice.  advice: MADV_REMOVE for what a file has, else MADV_DONTNEED.
+static void clear(void *ptr, uint64_t bytes, int advice)
+{
+    auto *lo = static_cast<unsigned char *>(ptr), *hi = lo + bytes;
+    auto *from = reinterpret_cast<unsigned char *>(
+        up(reinterpret_cast<uint64_t>(lo), PAGE));
+    auto *to = reinterpret_cast<unsigned char *>(
+        reinterpret_cast<uint64_t>(hi) / PAGE * PAGE);
+
+    if (from >= to ||
+        madvise(from, static_cast<size_t>(to - from), advice) != 0) {
+        memset(lo, 0, bytes);
+        return;
+    }
+    memset(lo, 0, static_cast<size_t>(from - lo));
+    memset(to, 0, static_cast<size_t>(hi - to));
+}
+
 void forget(const void *ptr, uint64_t bytes)
 {
     uint64_t at = offset_of(ptr), first = at / GRAIN;
     uint64_t count = (at + bytes + GRAIN - 1) / GRAIN - first;
 
-    memset(sim.memory.written + at, 0, bytes);
-    memset(sim.memory.writer + first, 0, count * sizeof(work_id));
-    memset(sim.memory.reader + first, 0, count * sizeof(work_id));
+    clear(sim.memory.written + at, bytes, MADV_REMOVE);
+    clear(sim.memory.writer + first, count * sizeof(work_id), MADV_DONTNEED);
+    clear(sim.memory.reader + first, count * sizeof(work_id), MADV_DONTNEED);
 }
 
 // Had the other work to end before the one that runs?

@@ -7,8 +7,12 @@
 #include "include/cuda.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define MIB ((uint64_t)1 << 20)
+#define FEW 12u /* parts */
 
 static const struct dyti_memory_ops *const ops = &dyti_memory_cuda;
 
@@ -153,18 +157,62 @@ static void wrong_parts_are_refused(void **state)
                                                sizeof(many) / 8 * 2 * MIB, many,
                                                DYTI_CUDA_PARTS + 1));
     assert_error_has("250");
-    /* As many as there may be, each with its own descriptor. */
-    assert_ok(ops->resize(handle, DYTI_PAGES_VMM, DYTI_CUDA_PARTS * 2 * MIB,
-                          many, DYTI_CUDA_PARTS));
-    assert_ok(
-        ops->map(handle, DYTI_PAGES_VMM, DYTI_CUDA_PARTS * 2 * MIB, &mem));
-    assert_ok(ops->drop(&mem, 0, 100 * 2 * MIB));
-    assert_int_equal(150 * 2 * MIB, gpusim_held_bytes());
+    assert_ok(ops->resize(handle, DYTI_PAGES_VMM, FEW * 2 * MIB, many, FEW));
+    assert_ok(ops->map(handle, DYTI_PAGES_VMM, FEW * 2 * MIB, &mem));
+    assert_ok(ops->drop(&mem, 0, 5 * 2 * MIB));
+    assert_int_equal((FEW - 5) * 2 * MIB, gpusim_held_bytes());
     ops->unmap(&mem);
-    assert_int_equal(150 * 2 * MIB, gpusim_held_bytes()); /* the handle's */
+    /* the handle's */
+    assert_int_equal((FEW - 5) * 2 * MIB, gpusim_held_bytes());
     ops->close(handle);
     assert_int_equal(0, gpusim_held_bytes());
     assert_int_equal(0, gpusim_leaks());
+}
+
+/* As many descriptors as there may be, each of its own part. */
+static void a_note_carries_all_parts(void **state)
+{
+    static struct dyti_cuda_note note, read;
+    int fd[DYTI_CUDA_PARTS], got[DYTI_CUDA_PARTS], handle = -1;
+    struct stat other;
+
+    (void)state;
+    note = (struct dyti_cuda_note){.generation = 7,
+                                   .bytes = DYTI_CUDA_PARTS * 2 * MIB,
+                                   .pages = DYTI_PAGES_VMM,
+                                   .part_count = DYTI_CUDA_PARTS};
+    for (uint64_t i = 0; i < DYTI_CUDA_PARTS; i++) {
+        note.part[i].end = (i + 1) * 2 * MIB;
+        note.part[i].woken = i % 5 == 3 ? 0 : 7;
+        fd[i] =
+            note.part[i].woken == 0 ? -1 : memfd_create("part", MFD_CLOEXEC);
+        assert_int_equal(0, fd[i] < 0 ? 0 : ftruncate(fd[i], (off_t)(i + 1)));
+    }
+    assert_ok(dyti_cuda_segment_create("note", &handle));
+    assert_int_equal(DYT_PENDING, dyti_cuda_segment_peek(handle, &read));
+    assert_ok(dyti_cuda_segment_write(handle, &note, fd));
+    for (int again = 0; again < 2; again++) { /* a look takes nothing */
+        assert_ok(dyti_cuda_segment_read(handle, &read, got));
+        for (uint32_t i = 0; i < DYTI_CUDA_PARTS; i++) {
+            assert_int_equal(fd[i] < 0, got[i] < 0);
+            if (got[i] >= 0) {
+                assert_int_equal(0, fstat(got[i], &other));
+                assert_int_equal(i + 1, other.st_size);
+            }
+        }
+        dyti_cuda_segment_close_fds(got);
+    }
+    note.generation = 8; /* in the place of the first */
+    assert_ok(dyti_cuda_segment_write(handle, &note, fd));
+    assert_ok(dyti_cuda_segment_peek(handle, &read));
+    assert_int_equal(8, read.generation);
+    dyti_cuda_segment_clear(handle);
+    assert_int_equal(DYT_PENDING, dyti_cuda_segment_peek(handle, &read));
+    close(handle);
+    handle = memfd_create("other", MFD_CLOEXEC); /* no such handle */
+    assert_status(DYT_ERR_INVALID, dyti_cuda_segment_peek(handle, &read));
+    close(handle);
+    dyti_cuda_segment_close_fds(fd);
 }
 
 /* Waking in a full device: what woke stays awake, the rest can come later; a
@@ -423,6 +471,7 @@ static const struct CMUnitTest tests[] = {
     memory_test(threads_need_a_device),
     memory_test(kinds_are_probed),
     memory_test(wrong_parts_are_refused),
+    memory_test(a_note_carries_all_parts),
     memory_test(a_full_device_wakes_in_part),
     memory_test(a_device_maps_another_ones_memory),
     memory_test(allocations_are_known),
