@@ -3,14 +3,14 @@
 #include "gpu.h"
 
 #include "contest.h"
+#include "device/cuda/memory.h"
 #include "device/cuda/table.h"
 
-#include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#define PAYLOAD       (256u << 20) /* bytes of the wider side */
-#define QUICK_PAYLOAD (64u << 10)
+#define PAYLOAD       (512u << 20) /* bytes of the wider side */
+#define QUICK_PAYLOAD (16u << 10)
 #define LAUNCHES      8u /* of a turn */
 #define TINY_COUNT    100000u
 #define TINY_APART    512u /* bytes between pieces */
@@ -45,6 +45,11 @@ static const struct shape shapes[] = {
 
 struct ground {
     struct dyti_kernels kernels;
+    struct {
+        const struct dyti_memory_ops *ops;
+        struct dyti_segment_mem mem;
+        int handle;
+    } memory;
     unsigned char *strided, *dense;
     uint64_t payload, strided_bytes, dense_bytes;
     uint32_t launches;
@@ -59,52 +64,53 @@ struct match {
 
 /* ---- memory -------------------------------------------------------------- */
 
-static enum dyt_status check(cudaError_t error, const char *what)
-{
-    return error == cudaSuccess
-               ? DYT_OK
-               : DYTI_FAIL(DYT_ERR_DEVICE, "%s: %s (%s)", what,
-                           cudaGetErrorName(error), cudaGetErrorString(error));
-}
-
 static void ground_close(struct ground *g)
 {
-    (void)cudaFree(g->strided);
-    (void)cudaFree(g->dense);
+    g->memory.ops->unmap(&g->memory.mem);
+    g->memory.ops->close(g->memory.handle);
     g->kernels.ops->close(g->kernels.self);
+}
+
+/* One segment: rows first. */
+static enum dyt_status take_memory(struct ground *g)
+{
+    const struct dyti_memory_ops *ops = &dyti_memory_cuda;
+    uint64_t bytes = g->strided_bytes + g->dense_bytes;
+    enum dyti_page_kind pages = ops->probe(bytes);
+    enum dyt_status st = ops->create("bench", pages, &g->memory.handle);
+
+    if (st == DYT_OK) {
+        st = ops->resize(g->memory.handle, pages, bytes, NULL, 0);
+    }
+    if (st == DYT_OK) {
+        st = ops->map(g->memory.handle, pages, bytes, &g->memory.mem);
+    }
+    if (st == DYT_OK) {
+        g->strided = g->memory.mem.base;
+        g->dense = g->strided + g->strided_bytes;
+        st = dyti_kernels_fill(&g->kernels, g->strided, bytes, 1);
+    }
+    return st == DYT_OK ? dyti_kernels_wait(&g->kernels) : st;
 }
 
 static enum dyt_status ground_open(struct ground *g, bool quick)
 {
     struct dyti_kernel_params params = {.struct_size = sizeof(params)};
-    void *at = NULL;
-    enum dyt_status st;
+    enum dyt_status st = dyti_memory_cuda.use(NULL);
 
     *g = (struct ground){.kernels = {.ops = &dyti_kernels_cuda},
+                         .memory = {.ops = &dyti_memory_cuda, .handle = -1},
                          .payload = quick ? QUICK_PAYLOAD : PAYLOAD,
                          .launches = quick ? 1 : LAUNCHES};
     g->strided_bytes = 2 * g->payload; /* rows have as much between them */
     g->dense_bytes = g->payload;
-    st = g->kernels.ops->open(&params, &g->kernels.self);
+    if (st == DYT_OK) {
+        st = g->kernels.ops->open(&params, &g->kernels.self);
+    }
     if (st != DYT_OK) {
         return st;
     }
-    st = check(cudaMalloc(&at, g->strided_bytes), "memory for rows");
-    g->strided = at;
-    at = NULL;
-    if (st == DYT_OK) {
-        st = check(cudaMalloc(&at, g->dense_bytes), "memory for dense boxes");
-        g->dense = at;
-    }
-    if (st == DYT_OK) {
-        st = dyti_kernels_fill(&g->kernels, g->strided, g->strided_bytes, 1);
-    }
-    if (st == DYT_OK) {
-        st = dyti_kernels_fill(&g->kernels, g->dense, g->dense_bytes, 2);
-    }
-    if (st == DYT_OK) {
-        st = dyti_kernels_wait(&g->kernels);
-    }
+    st = take_memory(g);
     if (st != DYT_OK) {
         ground_close(g);
     }
@@ -129,7 +135,8 @@ static struct dyti_copy box_of(const struct ground *g, const struct shape *s)
                              .src_dtype = s->from,
                              .dst_dtype = s->to};
 
-    if (s->how == TURNED) { /* a square, or half of one */
+    cols = cols < count ? cols : count; /* --quick */
+    if (s->how == TURNED) {             /* a square, or half of one */
         for (cols = 1; cols * cols * 4 <= count; cols *= 2) {
         }
         copy.src_stride[2] = (int64_t)from;
@@ -220,22 +227,18 @@ static enum dyt_status match_open(const struct ground *g, const struct shape *s,
     return st;
 }
 
-/* ---- turns --------------------------------------------------------------- */
+/* ---- turns ----------------------------------------------------------------
+ * Both sides queue one thing and wait for it. */
 
 static uint32_t finish(const struct match *m, enum dyt_status st, double start,
                        double *out_values)
 {
-    const struct ground *g = m->ground;
-
-    if (st == DYT_OK) {
-        st = dyti_kernels_wait(&g->kernels);
-    }
     if (st != DYT_OK) {
         (void)fprintf(stderr, "gpu: %s\n", dyti_error_text());
         return 0;
     }
-    out_values[0] =
-        (double)m->moved * g->launches / (bench_seconds() - start) / 1e9;
+    out_values[0] = (double)m->moved * m->ground->launches /
+                    (bench_seconds() - start) / 1e9;
     return 1;
 }
 
@@ -249,6 +252,7 @@ static uint32_t turn_list(void *arg, double *out_values, uint32_t most)
     (void)most;
     for (uint32_t i = 0; i < m->ground->launches && st == DYT_OK; i++) {
         st = k->ops->list_run(k->self, m->list);
+        st = st == DYT_OK ? dyti_kernels_wait(k) : st;
     }
     return finish(m, st, start, out_values);
 }
@@ -262,10 +266,7 @@ static uint32_t turn_memcpy(void *arg, double *out_values, uint32_t most)
 
     (void)most;
     for (uint32_t i = 0; i < g->launches && st == DYT_OK; i++) {
-        st = check(cudaMemcpyAsync(
-                       g->dense, g->strided, m->moved, cudaMemcpyDeviceToDevice,
-                       (cudaStream_t)dyti_kernels_stream(&g->kernels)),
-                   "memcpy");
+        st = dyti_kernels_carry(&g->kernels, g->dense, g->strided, m->moved);
     }
     return finish(m, st, start, out_values);
 }
