@@ -123,9 +123,10 @@ static enum dyt_status allocate(struct dyti_link *link)
     link->scratch_map = calloc(count, sizeof(*link->scratch_map));
     link->map = calloc(count, sizeof(*link->map));
     link->domain = calloc(count, sizeof(*link->domain));
+    link->host = calloc(count, sizeof(*link->host));
     if (link->source == NULL || link->target == NULL ||
         link->scratch_at == NULL || link->scratch_map == NULL ||
-        link->map == NULL || link->domain == NULL) {
+        link->map == NULL || link->domain == NULL || link->host == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "a link of %zu members", count);
     }
     return DYT_OK;
@@ -298,6 +299,7 @@ void dyti_link_close(struct dyti_link *link)
     free(link->scratch_map);
     free(link->scratch_at);
     free(link->domain);
+    free(link->host);
     free(link->source);
     free(link->target);
     free(link->map);

@@ -126,6 +126,7 @@ struct dyti_link {
     struct dyti_hands hands;
     void *mover, *message;
     uint32_t *domain;       /* [member_count], apart: each its own */
+    uint32_t *host;         /* [member_count], apart: numbered from 0 */
     uint64_t staging_bytes; /* apart: most for messages, 0: as is useful */
     struct dyti_switch *self;
     enum dyt_status (*check)(void *arg);

@@ -443,6 +443,28 @@ static unsigned char *address_of(const void *arg, uint32_t rank, uint32_t slot,
         &link->target[set * link->params.member_count + rank], kind, offset);
 }
 
+/* Hosts by number from 0, and whether receivers share one: what is replicated
+ * among those then enters it once, and is sent on from one to the other. */
+static bool number_hosts(struct dyti_link *link)
+{
+    const struct dyti_link_params *p = &link->params;
+    uint32_t hosts = 0;
+    bool shared = false;
+
+    for (uint32_t r = 0; r < p->member_count; r++) {
+        uint32_t first = 0;
+
+        while (p->apart->island[first] != p->apart->island[r]) {
+            first++;
+        }
+        link->host[r] = first == r ? hosts++ : link->host[first];
+        for (uint32_t s = p->source_count; s < r; s++) {
+            shared = shared || p->apart->island[s] == p->apart->island[r];
+        }
+    }
+    return shared;
+}
+
 enum dyt_status dyti_link_plan(struct dyti_link *link)
 {
     const struct dyti_link_params *p = &link->params;
@@ -488,6 +510,10 @@ enum dyt_status dyti_link_plan(struct dyti_link *link)
     }
     st = dyti_plan_inputs_init(link->from, DYTI_ARENA_TRAIN, link->to,
                                DYTI_ARENA_ROLLOUT, link->target_kinds, &inputs);
+    if (st == DYT_OK && p->apart != NULL) {
+        inputs.fan_out = number_hosts(link);
+        inputs.host = link->host;
+    }
     st = st != DYT_OK ? st
                       : dyti_switch_cache_get(link->cache, &inputs, p->rank,
                                               &options, &how.plan);

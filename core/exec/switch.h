@@ -76,9 +76,10 @@ struct dyti_switch_params {
     const struct dyti_schedule_links *links;
     /* Ranks with equal numbers share a control page, [world_size], borrowed;
      * NULL: all do.  Others' votes come over `all`; a rank that fails tells
-     * them by breaking it, and no switch follows.  Only unmanaged ones, in one
-     * wave; the ranks that hold one copy must be on one page: what one page
-     * decides, another may not hear of. */
+     * them by breaking it, and no switch follows.  Only unmanaged ones, whose
+     * ranks map nobody's memory (links->domain: each its own): at a fence
+     * nobody waits for others.  The ranks that hold one copy must be on one
+     * page: what one page decides, another may not hear of. */
     const uint32_t *island;
     const struct dyti_wait_ops *wait;
     const struct dyti_clock_ops *clock; /* NULL: all times are 0 */

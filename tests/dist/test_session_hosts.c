@@ -2,6 +2,7 @@
  * names: weights go by messages, one copy enters a host, and what fails fails
  * at once. */
 #include "control/hub.h"
+#include "lib/session_internal.h"
 #include "session_world.h"
 
 #include <arpa/inet.h>
@@ -150,6 +151,79 @@ static void one_copy_enters_a_host(void **state)
         assert_int_equal(6 * BYTES, moved);
     }
     leave_all(m, 7);
+}
+
+/* ---- bytes on the wire --------------------------------------------------- */
+
+#define WIDE 2048
+
+/* What this member has sent to others over its links. */
+static uint64_t sent_by(struct member *m)
+{
+    struct dyt_session *s = m->session;
+    uint64_t sent = 0;
+
+    pthread_mutex_lock(&s->lock);
+    for (size_t i = 0; i < s->link_count; i++) {
+        struct dyti_group_traffic traffic;
+
+        if (s->link[i] != NULL && s->link[i]->link != NULL) {
+            dyti_link_traffic(s->link[i]->link, &traffic);
+            sent += traffic.sent_bytes;
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    return sent;
+}
+
+/* One tensor cut by rows, and one that every rank has whole. */
+static void cut_and_whole(struct member *m)
+{
+    int64_t rank = m->join.rank, size = m->join.size;
+
+    member_cut(m, "cut.weight", DYT_F32, 2, SHAPE(ROWS, WIDE), 0,
+               ROWS / size * rank, ROWS / size * (rank + 1));
+    WHOLE(m, "norm.weight", DYT_F32, ROWS, WIDE);
+}
+
+/* Three ranks of a replica hold the same tensor: it crosses once, as the one
+ * that is cut does, whoever has it. */
+static void what_ranks_share_crosses_once(void **state)
+{
+    const uint64_t bytes = 2u * ROWS * WIDE * sizeof(float);
+
+    (void)state;
+    for (size_t i = 0; i < 2 * DYT_TEST_COUNT(session_modes); i++) {
+        const struct session_mode *mode = &session_modes[i / 2];
+        uint32_t trainers = 1 + i % 2;
+        const char *folder = session_folder();
+        uint64_t before, sent = 0;
+        struct member m[5];
+
+        for (uint32_t r = 0; r < trainers; r++) {
+            member_init(&m[r], folder, DYT_ROLE_TRAINER, 0, r, trainers);
+            m[r].join.host = r == 0 ? "a" : "c";
+        }
+        for (uint32_t r = trainers; r < trainers + 3; r++) {
+            member_init(&m[r], folder, DYT_ROLE_RECEIVER, 0, r - trainers, 3);
+            m[r].join.host = "b";
+            m[r].join.commit = mode->commit;
+            m[r].join.memory = mode->memory;
+        }
+        for (uint32_t r = 0; r < trainers + 3; r++) {
+            cut_and_whole(&m[r]);
+        }
+        enter_all(m, trainers + 3);
+        update(m, trainers + 3, 1);
+        before = sent_by(&m[0]) + (trainers > 1 ? sent_by(&m[1]) : 0);
+        update(m, trainers + 3, 2);
+        sent = sent_by(&m[0]) + (trainers > 1 ? sent_by(&m[1]) : 0) - before;
+        if (sent < bytes || sent > bytes + bytes / 50) { /* and few words */
+            fail_msg("%s: %" PRIu64 " bytes crossed, %" PRIu64 " are needed",
+                     mode->name, sent, bytes);
+        }
+        leave_all(m, trainers + 3);
+    }
 }
 
 /* Rank 1 of the trainer goes on without a word while a replica on another host
@@ -355,6 +429,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_mode_crosses),
     cmocka_unit_test(a_trainer_on_two_hosts),
     cmocka_unit_test(one_copy_enters_a_host),
+    cmocka_unit_test(what_ranks_share_crosses_once),
     cmocka_unit_test(an_undeclared_write_is_found_between_hosts),
     cmocka_unit_test(a_link_that_cannot_open_fails_at_once),
     cmocka_unit_test(keys_open_a_job_on_several_hosts),

@@ -6,6 +6,8 @@
  *   session_member host    ADDRESS JOB RANK SIZE    (a trainer that serves)
  *   session_member server  ADDRESS JOB REPLICA RANK SIZE MODE
  *
+ * Each may be followed by KEY MANAGER_KEY HOST TIMEOUT_MS, for jobs over tcp.
+ *
  * MODE: staged, in_place, double or mapped (both in memory of ours, the latter
  * in place).  Says "ready" when it has published, then takes lines from its
  * input and answers each with one line:
@@ -186,7 +188,18 @@ static void fork_child(void)
     say("forked %d", (int)pid);
 }
 
-static int trainer(char **arg, uint32_t host_manager)
+/* KEY MANAGER_KEY HOST TIMEOUT_MS, where they are given. */
+static void read_net(struct dyt_session_params *join, char **arg, int count)
+{
+    if (count == 4) {
+        join->key = arg[0];
+        join->manager_key = arg[1];
+        join->host = arg[2];
+        join->timeout_ns = strtoll(arg[3], NULL, 10) * 1000000;
+    }
+}
+
+static int trainer(char **arg, int count, uint32_t host_manager)
 {
     struct dyt_session_params join = {
         .struct_size = sizeof(join),
@@ -200,6 +213,7 @@ static int trainer(char **arg, uint32_t host_manager)
     struct dyt_view view;
     char line[128];
 
+    read_net(&join, arg + 4, count - 4);
     if (!allocate(join.rank, join.size)) {
         return 1;
     }
@@ -326,7 +340,7 @@ static int start_update(const char *line)
     return 1;
 }
 
-static int server(char **arg)
+static int server(char **arg, int count)
 {
     const char *mode = arg[5];
     int twice = strcmp(mode, "double") == 0;
@@ -353,6 +367,7 @@ static int server(char **arg)
     struct dyt_view view;
     char line[128];
 
+    read_net(&join, arg + 6, count - 6);
     if (!allocate(join.rank, join.size)) {
         return 1;
     }
@@ -387,14 +402,16 @@ static int server(char **arg)
 
 int main(int argc, char **argv)
 {
-    if (argc == 6 && strcmp(argv[1], "trainer") == 0) {
-        return trainer(argv + 2, 2); /* the test serves */
+    int count = argc - 2;
+
+    if ((count == 4 || count == 8) && strcmp(argv[1], "trainer") == 0) {
+        return trainer(argv + 2, count, 2); /* the test serves */
     }
-    if (argc == 6 && strcmp(argv[1], "host") == 0) {
-        return trainer(argv + 2, 1);
+    if (count == 4 && strcmp(argv[1], "host") == 0) {
+        return trainer(argv + 2, count, 1);
     }
-    if (argc == 8 && strcmp(argv[1], "server") == 0) {
-        return server(argv + 2);
+    if ((count == 6 || count == 10) && strcmp(argv[1], "server") == 0) {
+        return server(argv + 2, count);
     }
     fprintf(stderr, "usage: session_member trainer|host|server ...\n");
     return 2;
