@@ -382,8 +382,7 @@ static uint64_t destination(const struct dyti_world *world,
     return regions & ~atomic_load(&own(world)->asleep);
 }
 
-/* Make room, and memory for what arrives.  A rank that has none stays asleep,
- * and so all refuse the switch when they meet. */
+/* Make room, and memory for what arrives. */
 static enum dyt_status make_ready(struct dyti_world *world,
                                   enum dyti_arena_slot to,
                                   struct dyti_world_switch_memory *memory)
@@ -403,8 +402,6 @@ static enum dyt_status make_ready(struct dyti_world *world,
     memory->woken.ns = now(world) - start;
     if (st == DYT_OK) {
         (void)atomic_fetch_and(&own(world)->asleep, ~awake);
-    } else {
-        (void)atomic_fetch_or(&own(world)->asleep, filled);
     }
     return st;
 }
@@ -452,13 +449,11 @@ enum dyt_status dyti_world_switch(struct dyti_world *world,
                                   struct dyti_world_switch_memory *out_memory)
 {
     struct dyti_world_switch_memory memory = {0};
-    enum dyt_status ready = make_ready(world, to, &memory), st, settled;
+    enum dyt_status st = make_ready(world, to, &memory), settled;
     int64_t start;
 
-    if (ready != DYT_OK) {
-        DYTI_LOG(DYTI_LOG_ERROR, "edm", "rank %u refuses switch %llu: %s",
-                 world->params.rank, (unsigned long long)order->epoch,
-                 dyti_error_message());
+    if (st != DYT_OK) { /* it comes to the others all the same, to say so */
+        dyti_switch_refuse(self, st);
     }
     st = dyti_switch_run(self, order, out_report);
     memory.peak_bytes = physical(world);
@@ -478,7 +473,7 @@ enum dyt_status dyti_world_switch(struct dyti_world *world,
     if (st != DYT_OK) {
         DYTI_NOTE("switching with memory given back on rank %u",
                   world->params.rank);
-        return ready != DYT_OK ? ready : st;
+        return st;
     }
     DYTI_LOG(
         DYTI_LOG_INFO, "edm",

@@ -212,6 +212,11 @@ static enum dyt_status compare_ranks(const struct dyti_switch *self)
     return DYT_OK;
 }
 
+void dyti_switch_refuse(struct dyti_switch *self, enum dyt_status status)
+{
+    self->refusal = status;
+}
+
 /* All ranks meet and refuse together; sources are final when they have met. */
 static enum dyt_status meet(struct dyti_switch *self,
                             const struct dyti_switch_order *order)
@@ -220,6 +225,8 @@ static enum dyt_status meet(struct dyti_switch *self,
     uint64_t *mine = self->meeting + self->params.rank * MEET_WORDS;
     enum dyt_status st = check_lock(self, order), met;
 
+    st = self->refusal != DYT_OK ? self->refusal : st;
+    self->refusal = DYT_OK;
     if (st == DYT_OK) {
         st = dyti_mode_check(self);
     }
@@ -464,9 +471,11 @@ enum dyt_status dyti_switch_run(struct dyti_switch *self,
     struct dyti_switch_report *report = out_report;
     struct dyti_trace_region region;
     int64_t start, met, moved, checked, decided;
-    enum dyt_status st, left;
+    enum dyt_status st = self->refusal, left;
 
+    self->refusal = DYT_OK;
     self = dyti_mode_live(self);
+    self->refusal = st;
     start = now(self);
     fill_counts(self, order, report);
     dyti_switch_at(order, DYTI_AT_START);

@@ -183,6 +183,10 @@ enum dyt_status dyti_switch_run(struct dyti_switch *self,
                                 const struct dyti_switch_order *order,
                                 struct dyti_switch_report *out_report);
 
+/* The next run is refused when the ranks meet, by all of them, for this reason
+ * of this rank: whose text is the thread's last failure. */
+void dyti_switch_refuse(struct dyti_switch *self, enum dyt_status status);
+
 /* Once more the local copy of a committed staged switch, for a rank that died
  * or failed in it: by whoever maps its segment (base) while the rank is gone.
  * DYT_ERR_STATE: its scratch holds nothing that was committed. */

@@ -39,6 +39,7 @@ struct dyti_switch {
     uint32_t commit_count;
     struct dyti_copy region_copy[DYTI_KIND_COUNT]; /* of whole regions */
     struct dyti_in_place *in_place; /* owned; NULL in the other modes */
+    enum dyt_status refusal;        /* of the next run; DYT_OK: none */
     uint64_t fingerprint;           /* of plan, schedule and mode */
 #ifdef DYT_TEST_HOOKS
     unsigned char *stale; /* what a fault keeps, during one run */

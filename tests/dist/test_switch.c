@@ -4,7 +4,7 @@
 
 #include <dirent.h>
 
-#define ROUND_TRIPS 5u
+#define ROUND_TRIPS sw_rounds(5u, 3u)
 
 struct trip {
     uint64_t seed;
@@ -61,7 +61,7 @@ static void round_trip(struct sw_rank *rank, const struct trip *trip,
     struct dyti_switch_order order = {.epoch = 2 * n + 1,
                                       .version = n + 1,
                                       .unmanaged = true,
-                                      .verify = (enum dyti_verify)(n % 3)};
+                                      .verify = sw_verify(n)};
     bool optimizer = rank->c.moves_optimizer;
 
     sw_update(rank, DYTI_ARENA_TRAIN, n + 1);

@@ -8,7 +8,7 @@
 #include "comm/gloo/gloo.h"
 #endif
 
-#define ROUND_TRIPS 3u
+#define ROUND_TRIPS sw_rounds(3u, 2u)
 
 static const uint32_t two_hosts[SW_RANKS_MAX] = {0, 1, 0, 1};
 static const uint32_t odd_hosts[SW_RANKS_MAX] = {0, 0, 0, 1};
@@ -28,7 +28,7 @@ static void round_trip(struct sw_rank *rank, const struct trip *trip,
     struct dyti_switch_order order = {.epoch = 2 * n + 1,
                                       .version = n + 1,
                                       .unmanaged = true,
-                                      .verify = (enum dyti_verify)(n % 3)};
+                                      .verify = sw_verify(n)};
 
     sw_update(rank, DYTI_ARENA_TRAIN, n + 1);
     rank_ok(me, sw_switch(rank, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT,

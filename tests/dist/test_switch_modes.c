@@ -6,7 +6,7 @@
 
 #include <sys/stat.h>
 
-#define ROUND_TRIPS 4u
+#define ROUND_TRIPS sw_rounds(4u, 2u)
 #define VICTIM      1u
 
 struct trip {
@@ -106,7 +106,7 @@ static void round_trip(struct sw_rank *rank, uint64_t n)
     struct dyti_switch_order order = {.epoch = 2 * n + 1,
                                       .version = n + 1,
                                       .unmanaged = true,
-                                      .verify = (enum dyti_verify)(n % 3)};
+                                      .verify = sw_verify(n)};
 
     sw_update(rank, DYTI_ARENA_TRAIN, n + 1);
     rank_ok(me, sw_switch(rank, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT, NULL,

@@ -83,6 +83,12 @@ static inline uint64_t sw_rounds(uint64_t host, uint64_t device)
     return sw_device == NULL ? host : dyt_test_rounds(device, host);
 }
 
+/* Each in turn; all of them in the few rounds of devices. */
+static inline enum dyti_verify sw_verify(uint64_t n)
+{
+    return (enum dyti_verify)((n + (sw_device == NULL ? 0 : 1)) % 3);
+}
+
 /* ---- drawing ------------------------------------------------------------ */
 
 static inline uint32_t sw_draw(uint64_t seed, uint64_t what, uint32_t below)
@@ -292,12 +298,7 @@ static inline void sw_memory_open(struct sw_memory *memory, struct sw_case *c,
         assert_ok(sw_memory_of(r)->create("rank", memory->pages[r],
                                           &memory->segment[r]));
         if (kind != DYT_RANKS_PROCESSES) {
-            uint64_t total = c->map[r].total_bytes;
-
-            assert_ok(
-                ops->resize(memory->segment[r], DYTI_PAGES_4K, total, NULL, 0));
-            assert_ok(ops->map(memory->segment[r], DYTI_PAGES_4K, total,
-                               &memory->segment_mem[r]));
+            sw_memory_map(memory, c, r);
         }
     }
 }
