@@ -257,18 +257,41 @@ static enum dyt_status check_tags(const struct dyti_world *world, uint32_t tags)
     return DYT_OK;
 }
 
+/* What of these regions goes to host memory: optimizer state that has values,
+ * has a place of its own, and that no receive brings. */
+static uint64_t backed(const struct dyti_world *world, uint64_t regions,
+                       uint32_t received)
+{
+    const struct dyti_arena_map *map = &world->map[world->params.rank];
+    uint64_t out = world->params.backup_bytes == 0
+                       ? 0
+                       : regions & regions_of(DYTI_TAG_OPTIMIZER) &
+                             ~regions_of_tags(received) &
+                             ~atomic_load(&own(world)->lost);
+
+    for (uint32_t k = 0; k < DYTI_KIND_COUNT; k++) {
+        if (map->bytes[DYTI_ARENA_TRAIN][k] == 0 ||
+            is_shared(world, DYTI_ARENA_TRAIN, k)) {
+            out &= ~dyti_region_bit(DYTI_ARENA_TRAIN, k);
+        }
+    }
+    return out;
+}
+
 enum dyt_status dyti_world_release(struct dyti_world *world, uint32_t tags,
                                    uint32_t received,
                                    struct dyti_residency_report *out_report)
 {
     struct dyti_residency_report report = {0};
-    uint64_t regions = regions_of_tags(tags);
+    uint64_t regions = regions_of_tags(tags), kept = 0;
     int64_t start = now(world);
     enum dyt_status st = check_tags(world, tags);
 
     regions &= ~atomic_load(&own(world)->asleep);
-    st = st != DYT_OK ? st
-                      : check_loss(world, regions & ~regions_of_tags(received));
+    kept = backed(world, regions, received);
+    st = st != DYT_OK
+             ? st
+             : check_loss(world, regions & ~kept & ~regions_of_tags(received));
     for (uint32_t k = 0; st == DYT_OK && k < DYTI_KIND_COUNT; k++) {
         if ((regions & dyti_region_bit(DYTI_ARENA_ROLLOUT, k)) != 0 &&
             is_shared(world, DYTI_ARENA_ROLLOUT, k)) {
@@ -276,6 +299,7 @@ enum dyt_status dyti_world_release(struct dyti_world *world, uint32_t tags,
                                        ~atomic_load(&own(world)->lost));
         }
     }
+    st = st != DYT_OK ? st : dyti_backup_save(world, kept);
     if (st == DYT_OK) { /* nobody reads it from here on */
         (void)atomic_fetch_or(&own(world)->asleep, regions);
         st = drop_regions(world, regions, &report.bytes);
@@ -294,7 +318,7 @@ enum dyt_status dyti_world_restore(struct dyti_world *world, uint32_t tags,
 {
     const struct dyti_arena_map *map = &world->map[world->params.rank];
     struct dyti_residency_report report = {0};
-    uint64_t regions = regions_of_tags(tags), woken = 0;
+    uint64_t regions = regions_of_tags(tags), woken = 0, kept;
     int64_t start = now(world);
     enum dyt_status st = check_tags(world, tags);
 
@@ -302,14 +326,16 @@ enum dyt_status dyti_world_restore(struct dyti_world *world, uint32_t tags,
         return st;
     }
     regions &= atomic_load(&own(world)->asleep);
+    kept = regions & world->backup.regions;
     st = wake_regions(world, regions, &woken);
+    st = st != DYT_OK ? st : dyti_backup_load(world, kept);
     if (st != DYT_OK) {
         DYTI_NOTE("waking rank %u", world->params.rank);
         return st;
     }
     dyti_control_lose(world->control, world->params.rank,
                       atomic_load(&world->control->last_epoch),
-                      regions & STATE_REGIONS);
+                      regions & STATE_REGIONS & ~kept);
     (void)atomic_fetch_and(&own(world)->asleep, ~regions);
     for (uint32_t i = 0; i < DYTI_ARENA_SLOT_COUNT * DYTI_KIND_COUNT; i++) {
         uint32_t slot = i / DYTI_KIND_COUNT, kind = i % DYTI_KIND_COUNT;

@@ -7,6 +7,10 @@
  *   optimizer  master, exp_avg, exp_avg_sq of the train layout
  *   grad       of the train layout
  *
+ * Optimizer state of a device may be kept in pinned host memory meanwhile, as
+ * far as the world was given some (world.h): then it wakes as it was, and its
+ * release is no loss.
+ *
  * Threads: as the world's. */
 #ifndef DYTI_EDM_RESIDENCY_H
 #define DYTI_EDM_RESIDENCY_H
@@ -36,13 +40,16 @@ struct dyti_residency_report {
  *                  other kind holds the values
  * @return DYT_ERR_STATE  a switch runs; or values would be lost: the text names
  *                        kind and rank.  Nothing was released
+ * @return DYT_ERR_NOMEM  more optimizer state than host memory may keep, with
+ *                        both numbers.  Nothing was released
  */
 enum dyt_status dyti_world_release(struct dyti_world *world, uint32_t tags,
                                    uint32_t received,
                                    struct dyti_residency_report *out_report);
 
 /* Make `tags` usable again: pages come as they are touched, zeroed.  Weights
- * and optimizer state are INVALID until they have been received. */
+ * and optimizer state are INVALID until they have been received, but for what
+ * was kept in host memory. */
 enum dyt_status dyti_world_restore(struct dyti_world *world, uint32_t tags,
                                    struct dyti_residency_report *out_report);
 

@@ -30,6 +30,14 @@ static enum dyt_status check(const struct dyti_world_params *params)
                          "the world of rank %u needs handles or memory",
                          params->rank);
     }
+    if (params->backup_bytes > 0 && params->device_memory == NULL) {
+        return DYTI_FAIL(
+            DYT_ERR_UNSUPPORTED,
+            "rank %u: [residency] optimizer = \"host\" keeps state "
+            "of devices in host memory, and its memory is the "
+            "host's: use \"parked\"",
+            params->rank);
+    }
     return DYT_OK;
 }
 
@@ -306,6 +314,7 @@ void dyti_world_close(struct dyti_world *world)
     }
     free(world->prepared);
     dyti_switch_cache_destroy(world->cache);
+    dyti_backup_close(world);
     if (world->mover != NULL) {
         world->params.mover->close(world->mover);
     }

@@ -81,6 +81,10 @@ struct dyti_world_params {
 
     int64_t timeout_ns;  /* of one wait; <= 0: none */
     bool oversubscribed; /* more ranks than cores */
+    /* Host memory in which this rank may keep optimizer state that sleeps
+     * ([residency] optimizer = "host"), if it has memory of a device; 0: none.
+     */
+    uint64_t backup_bytes;
 };
 
 struct dyti_world; /* opaque */
@@ -99,6 +103,7 @@ uint64_t dyti_world_message_bytes(const struct dyti_group_ops *message_group,
  * Open the world of one rank.  Collective over all ranks; blocks.
  * A rank that fails sets the abort word, so that the others do not wait.
  * @return DYT_ERR_INVALID  a rank is not in the world, a table is missing
+ * @return DYT_ERR_UNSUPPORTED  backups in host memory of what is there already
  * @return DYT_ERR_NOMEM    the text says which segment, and how much there is
  * @return DYT_ERR_PEER, DYT_ERR_TIMEOUT  another rank did not come
  */

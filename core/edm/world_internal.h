@@ -11,6 +11,14 @@ struct dyti_prepared {
     struct dyti_switch *self;
 };
 
+/* State that sleeps, in pinned host memory. */
+struct dyti_world_backup {
+    void *at; /* NULL: none yet */
+    uint64_t bytes;
+    uint64_t mask;    /* regions that lie there, one behind the other */
+    uint64_t regions; /* of these, those that are still to come back */
+};
+
 struct dyti_world {
     struct dyti_world_params params;
     struct dyti_arena_map *map; /* [world_size], owned */
@@ -34,6 +42,7 @@ struct dyti_world {
     struct dyti_switch_cache *cache;
     struct dyti_prepared *prepared;
     size_t prepared_count, prepared_cap;
+    struct dyti_world_backup backup;
 };
 
 /* ---- world_device.c -------------------------------------------------------
@@ -56,6 +65,16 @@ enum dyt_status dyti_world_reach_agree(struct dyti_world *world);
 enum dyt_status dyti_world_open_messages(struct dyti_world *world);
 /* dyti_world_refresh(), as switches call it. */
 enum dyt_status dyti_world_met(void *world);
+
+/* ---- backup.c -------------------------------------------------------------
+ */
+
+/* Copies regions of this rank to host memory.  DYT_ERR_NOMEM: more than the
+ * world was given, or than there is.  Nothing is kept then. */
+enum dyt_status dyti_backup_save(struct dyti_world *world, uint64_t regions);
+/* Those of them that are kept, back to where they were. */
+enum dyt_status dyti_backup_load(struct dyti_world *world, uint64_t regions);
+void dyti_backup_close(struct dyti_world *world);
 
 /* ---- world_switch.c -------------------------------------------------------
  */

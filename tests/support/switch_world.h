@@ -32,6 +32,7 @@ struct sw_case {
 static const struct dyti_group_ops *sw_group = &dyti_group_shm;
 static const struct dyti_mover_ops *sw_message; /* NULL: none */
 static const uint32_t *sw_host;                 /* NULL: one */
+static uint64_t sw_backup_bytes;                /* of devices' ranks */
 /* Ranks whose segments are memory of a device. */
 #ifdef SW_CUDA /* the same tests, over devices that are simulated */
 #include "gpusim/cuda_world.h"
@@ -382,7 +383,8 @@ static inline enum dyt_status sw_rank_open(struct sw_rank *rank,
             .clock = &dyti_clock_host,
             .kernels = rank->kernels,
             .timeout_ns = memory->timeout_ns,
-            .oversubscribed = true};
+            .oversubscribed = true,
+            .backup_bytes = sw_backup_bytes};
 
         for (int s = 0; s < DYTI_ARENA_SLOT_COUNT; s++) {
             params.layout[s] = rank->c.layout[s];
