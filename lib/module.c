@@ -67,7 +67,7 @@ static const char *how_to_get(const char *name)
 {
     static const char *const way[][2] = {
         {"gloo", "where libgloo-dev is installed, or with -DDYT_GLOO=on"},
-        {"cuda", "where a CUDA toolkit's cuda.h is, or with -DDYT_CUDA=on"},
+        {"cuda", "where a CUDA toolkit is, or with -DDYT_CUDA=on"},
     };
 
     for (size_t i = 0; i < sizeof(way) / sizeof(way[0]); i++) {
