@@ -112,7 +112,7 @@ function(dyt_test name file)
     set(ARG_LABELS ${first})
   endif()
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 60)
+    set(ARG_TIMEOUT 240) # a minute of full counts, on a machine with other work
   endif()
   if(DYT_SANITIZE) # several times slower
     math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 6")

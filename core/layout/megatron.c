@@ -13,6 +13,7 @@
 
 #include "base/array.h"
 #include "base/checked.h"
+#include "layout/index.h"
 
 #include <stdlib.h>
 
@@ -70,12 +71,13 @@ static uint64_t bucket_align(const struct group *g)
                      : 1;
 }
 
-/* Experts have a buffer of their own where other ranks share them. */
+/* Experts have a buffer of their own where other ranks share them: also where
+ * TP is not the fastest dimension, as ETP is. */
 static bool is_apart(const struct dyti_layout *layout,
                      const struct dyti_local *l)
 {
-    return l->expert && (dyti_degree(layout->desc.ep) > 1 ||
-                         dyti_degree(layout->desc.etp) != layout->desc.tp);
+    return l->expert &&
+           (dyti_degree(layout->desc.ep) > 1 || layout->index->experts_apart);
 }
 
 static enum dyti_dtype param_dtype(const struct dyti_layout *layout,

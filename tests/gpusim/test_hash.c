@@ -40,7 +40,7 @@ static void draw_box(struct boxes_case *c, uint32_t number,
 
 static void check(uint64_t seed)
 {
-    struct boxes_case c = boxes_case_new(seed, 200000);
+    struct boxes_case c = boxes_case_new(seed, 220000);
     struct dyti_hash_box box[MOST];
     struct dyti_cuda_hash_box form[MOST];
     uint64_t first[MOST + 1] = {0}, want[MOST], *got;

@@ -558,12 +558,42 @@ static void extras_go_where_they_belong(void **state)
     dyti_model_destroy(m);
 }
 
+/* ETP is the fastest dimension of the experts' ranks, TP need not be of the
+ * others: then the two do not share a buffer. */
+static void experts_are_whole_in_every_order(void **state)
+{
+    static const uint8_t order[][DYTI_AXIS_COUNT] = {
+        {DYTI_AXIS_DP, DYTI_AXIS_TP, DYTI_AXIS_PP, DYTI_AXIS_CP},
+        {DYTI_AXIS_CP, DYTI_AXIS_TP, DYTI_AXIS_DP, DYTI_AXIS_PP},
+        {DYTI_AXIS_PP, DYTI_AXIS_TP, DYTI_AXIS_CP, DYTI_AXIS_DP}};
+    struct dyti_arch arch = DYT_ARCH_TINY_MOE;
+    struct dyti_model *m = dyt_model(arch);
+
+    (void)state;
+    for (size_t i = 0; i < DYT_TEST_COUNT(order); i++) {
+        struct dyti_layout_desc desc = {.dialect = DYTI_DIALECT_MEGATRON,
+                                        .tp = 2,
+                                        .cp = 2,
+                                        .dp = 2,
+                                        .etp = 2,
+                                        .zero = 1};
+        struct dyti_layout *l;
+
+        memcpy(desc.order, order[i], sizeof(desc.order));
+        l = dyt_layout(m, desc);
+        assert_sound(l);
+        dyti_layout_destroy(l);
+    }
+    dyti_model_destroy(m);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_dialect_is_sound),
     cmocka_unit_test(what_goes_comes_back),
     cmocka_unit_test(shards_of_the_same_values_are_the_same),
     cmocka_unit_test(ranks_have_no_gaps),
     cmocka_unit_test(extras_go_where_they_belong),
+    cmocka_unit_test(experts_are_whole_in_every_order),
 };
 
 DYT_TEST_MAIN(tests)
