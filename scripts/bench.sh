@@ -17,8 +17,8 @@
 #
 # Opponents live in virtual environments in the cache; what cannot be installed
 # or run is left out with its reason. Exit status 1: one of ours failed.
-# As root, 2 MiB pages are reserved while bench/switch runs, and the setting is
-# put back; without root it runs on what there is, and its records name it.
+# As root, 2 MiB pages are reserved while bench/switch and switch_messages run,
+# and the setting is put back; without root it runs on what there is, and its records name it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cache=${DYNATRAIN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/dynatrain}
@@ -213,13 +213,14 @@ fi
 for name in gemm kernels plan placement schedule transitions simulator; do
   ours "$name" 1800
 done
-if wanted switch && reserve_pages; then
+if { wanted switch || wanted switch_messages; } && reserve_pages; then
   ours switch 1800
+  ours switch_messages 1800
   put_pages_back
 else
   ours switch 1800
+  ours switch_messages 1800
 fi
-ours switch_messages 1800
 ours switch_hosts 1800
 ours rollout 7200
 ours train 3600

@@ -1,14 +1,21 @@
 /* All links by messages, ranks of one host: `optimal` against `xor`, `funnel`
  * and `per-tensor`, in turn, each round in another order.  Seconds of a round
- * trip train -> rollout -> train with verify = "sample". */
+ * trip train -> rollout -> train with verify = "sample".  In the same rounds a
+ * memcpy of the bytes that must be written, each once and in whole regions:
+ * what no order of messages can go below, and so the most that it can be worth.
+ */
 #include "bench.h"
 #include "device/host/memory.h"
 #include "team.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define ROUNDS     11u
 #define STRATEGIES 4u /* optimal first */
+#define PER_TENSOR 3u
+#define MEMCPY     STRATEGIES /* takes its turn as well */
+#define PLAYERS    (STRATEGIES + 1u)
 
 static const struct dyti_arch small_tensors = {.family = DYTI_LLAMA,
                                                .vocab = 128,
@@ -53,6 +60,49 @@ static const struct dyti_arch smollm2 = {.family = DYTI_LLAMA,
                                          .rope = {.theta = 100000},
                                          .tied = true};
 
+/* bytes: what a switch writes, there and back; of count_bytes(). */
+static enum dyt_status copy_trip(struct team *team, const uint64_t bytes[2],
+                                 double *out_seconds)
+{
+    struct team_command there = {.order = TEAM_MEMCPY,
+                                 .from = DYTI_ARENA_TRAIN,
+                                 .to = DYTI_ARENA_ROLLOUT,
+                                 .kind = DYTI_MASTER,
+                                 .bytes = bytes[0]};
+    struct team_command back = {.order = TEAM_MEMCPY,
+                                .from = DYTI_ARENA_ROLLOUT,
+                                .to = DYTI_ARENA_TRAIN,
+                                .kind = DYTI_PARAM,
+                                .bytes = bytes[1]};
+    double first = 0, second = 0;
+    enum dyt_status st = team_run(team, &there, &first, NULL);
+
+    st = st != DYT_OK ? st : team_run(team, &back, &second, NULL);
+    *out_seconds = first + second;
+    return st;
+}
+
+/* By mapped memory, where each byte is written once: how many there are. */
+static enum dyt_status count_bytes(struct team *team, uint64_t out_bytes[2])
+{
+    struct team_command there = {.order = TEAM_SWITCH,
+                                 .from = DYTI_ARENA_TRAIN,
+                                 .to = DYTI_ARENA_ROLLOUT,
+                                 .verify = DYTI_VERIFY_OFF,
+                                 .mover = DYTI_WORLD_DIRECT};
+    struct team_command back = there;
+    double seconds;
+    enum dyt_status st;
+
+    back.from = DYTI_ARENA_ROLLOUT;
+    back.to = DYTI_ARENA_TRAIN;
+    st = team_run(team, &there, &seconds, &out_bytes[0]);
+    st = st != DYT_OK ? st : team_run(team, &back, &seconds, &out_bytes[1]);
+    out_bytes[0] /= 2; /* read and written */
+    out_bytes[1] /= 2;
+    return st;
+}
+
 static enum dyt_status trip(struct team *team, uint32_t strategy,
                             double *out_seconds)
 {
@@ -75,27 +125,57 @@ static enum dyt_status trip(struct team *team, uint32_t strategy,
 }
 
 /* Median of theirs / ours, round by round. */
-static double ratio_of(const double seconds[STRATEGIES][ROUNDS], uint32_t them,
-                       uint32_t rounds)
+static double ratio_of(const double seconds[PLAYERS][ROUNDS], uint32_t us,
+                       uint32_t them, uint32_t rounds)
 {
     double ratio[ROUNDS];
 
     for (uint32_t i = 0; i < rounds; i++) {
-        ratio[i] = seconds[them][i] / seconds[0][i];
+        ratio[i] = seconds[them][i] / seconds[us][i];
     }
     return bench_median(ratio, rounds);
+}
+
+static double median_of(const double seconds[PLAYERS][ROUNDS], uint32_t who,
+                        uint32_t rounds)
+{
+    double own[ROUNDS];
+
+    memcpy(own, seconds[who], sizeof(own));
+    return bench_median(own, rounds);
+}
+
+static void record(struct bench *bench, const char *label,
+                   const double seconds[PLAYERS][ROUNDS], uint32_t rounds,
+                   bool gates)
+{
+    static const double goal[STRATEGIES] = {0, 0.97, 0.97, 2.2};
+    double ours = median_of(seconds, 0, rounds);
+    char most[160];
+
+    for (uint32_t k = 1; k < STRATEGIES; k++) {
+        bench_record(bench, label, ours, dyti_strategy_at(k)->name,
+                     ours * ratio_of(seconds, 0, k, rounds),
+                     gates || k != PER_TENSOR ? goal[k] : 0, "s");
+    }
+    bench_record(bench, label, ours, "memcpy",
+                 ours * ratio_of(seconds, 0, MEMCPY, rounds), 0, "s");
+    (void)snprintf(most, sizeof(most), "%s, memcpy instead", label);
+    ours = median_of(seconds, MEMCPY, rounds);
+    bench_record(bench, most, ours, dyti_strategy_at(PER_TENSOR)->name,
+                 ours * ratio_of(seconds, MEMCPY, PER_TENSOR, rounds), 0, "s");
 }
 
 static enum dyt_status contest(struct bench *bench, const char *what,
                                const struct dyti_arch *arch,
                                const struct team_shape *shape, bool gates)
 {
-    static const double goal[STRATEGIES] = {0, 0.97, 0.97, 2.2};
     char label[128];
     uint32_t rounds = bench_steps(bench, bench->quick ? 1 : ROUNDS, ROUNDS);
-    double seconds[STRATEGIES][ROUNDS] = {{0}}, ours[ROUNDS];
+    double seconds[PLAYERS][ROUNDS] = {{0}};
+    uint64_t bytes[2] = {0};
     struct team team;
-    enum dyt_status st = DYT_OK;
+    enum dyt_status st;
 
     (void)snprintf(label, sizeof(label), "%s %u ranks by messages", what,
                    shape->ranks);
@@ -103,29 +183,22 @@ static enum dyt_status contest(struct bench *bench, const char *what,
         return DYT_OK;
     }
     st = team_open(&team, arch, shape);
-
+    st = st != DYT_OK ? st : count_bytes(&team, bytes);
     for (uint32_t i = 0; i < 2 * STRATEGIES && st == DYT_OK; i++) {
         double warm; /* planned, touched */
 
         st = trip(&team, i % STRATEGIES, &warm);
     }
     for (uint32_t i = 0; i < rounds && st == DYT_OK; i++) {
-        for (uint32_t k = 0; k < STRATEGIES && st == DYT_OK; k++) {
-            uint32_t who = (i + k) % STRATEGIES;
+        for (uint32_t k = 0; k < PLAYERS && st == DYT_OK; k++) {
+            uint32_t who = (i + k) % PLAYERS;
 
-            st = trip(&team, who, &seconds[who][i]);
+            st = who == MEMCPY ? copy_trip(&team, bytes, &seconds[who][i])
+                               : trip(&team, who, &seconds[who][i]);
         }
     }
-    for (uint32_t k = 1; k < STRATEGIES && st == DYT_OK; k++) {
-        const char *name = dyti_strategy_at(k)->name;
-        double ratio = ratio_of(seconds, k, rounds), mine;
-
-        for (uint32_t i = 0; i < rounds; i++) {
-            ours[i] = seconds[0][i];
-        }
-        mine = bench_median(ours, rounds);
-        bench_record(bench, label, mine, name, mine * ratio,
-                     gates || k != 3 ? goal[k] : 0, "s");
+    if (st == DYT_OK) {
+        record(bench, label, (const double(*)[ROUNDS])seconds, rounds, gates);
     }
     if (team.worker_count > 0) {
         team_close(&team);
