@@ -584,8 +584,8 @@ const char *ncclGetErrorString(ncclResult_t result)
                                        "internal error",
                                        "invalid argument",
                                        "invalid usage",
-                                       "remote process exited or there was a "
-                                       "network error",
+                                       ("remote process exited or there was a "
+                                        "network error"),
                                        "NCCL operation in progress"};
 
     return result < ncclNumResults ? text[result] : "unknown result code";
