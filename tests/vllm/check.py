@@ -22,7 +22,7 @@ import engines
 import faults
 import loop
 import served
-from servers import KINDS, PROMPTS, make_weights
+from servers import KINDS, PROMPTS, give_back, make_weights
 
 WAYS = list(served.WAYS)
 SHORT = ["main", "3:fp32 packed"]
@@ -73,6 +73,8 @@ def close_to_transformers(checks, site, model):
                     compared += 1
         assert compared > len(PROMPTS) * 8, compared
         notes.append(f"{compared} compared")
+        del net
+        give_back()
 
 
 def updated(checks, site, trainer, counts, servers=None):

@@ -89,10 +89,12 @@ class Site:
         self.stop()
 
     def client(self, servers=None, **options):
-        """Of all servers, or of some: they join the job with these options."""
-        urls = [server.url for server in servers or self.servers]
-        client = Servers(urls, timeout=600)
-        client.init(**{**self.job, **options})
+        """Of all servers, or of some: they join the job with these options,
+        each as the same replica every time."""
+        servers = servers or self.servers
+        client = Servers([server.url for server in servers], timeout=600)
+        client.init(**{**self.job, **options,
+                       "replica": self.servers.index(servers[0])})
         return client
 
     def next(self):

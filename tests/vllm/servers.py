@@ -3,6 +3,7 @@ over processes of their own.  None of them outlives the program that made it."""
 
 import contextlib
 import ctypes
+import gc
 import json
 import os
 import pathlib
@@ -81,6 +82,12 @@ def end_group(child, how=signal.SIGTERM, patience=15):
     keeper.tell("-", child.pid)
 
 
+def give_back():
+    """What was freed goes back to the system: memory is short here."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+
+
 def die_with_parent():
     """In a child: end when the thread that made it has ended."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
@@ -123,6 +130,8 @@ def make_weights(source, folder):
                 (folder / name / file.name).write_bytes(file.read_bytes())
         save_file(tensors, str(folder / name / "model.safetensors"),
                   metadata={"format": "pt"})
+    del whole, other, tensors
+    give_back()
     return folder / "A", folder / "B"
 
 
@@ -296,6 +305,7 @@ def trainer_rank(rank, size, store, models, dtype, variables, options, commands,
     for layer in module.model.layers:
         fully_shard(layer)
     fully_shard(module)
+    give_back()
     try:
         with dt.Trainer(module, **options) as trainer:
             replies.put((rank, "ready"))
