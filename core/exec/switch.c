@@ -336,6 +336,25 @@ static enum dyt_status verify(struct dyti_switch *self,
                              seed_of(self, order), st, out_bytes);
 }
 
+/* All have moved their bytes, and found what differs: it may be the caller that
+ * knows why. */
+static enum dyt_status ask_caller(const struct dyti_switch_order *order,
+                                  enum dyt_status verified)
+{
+    enum dyt_status st = DYT_OK;
+    char words[1024];
+
+    if (order->check == NULL || order->verify == DYTI_VERIFY_OFF ||
+        (verified != DYT_OK && verified != DYT_ERR_VERIFY)) {
+        return verified;
+    }
+    (void)snprintf(words, sizeof(words), "%s", dyti_error_message());
+    st = order->check(order->check_arg);
+    return st != DYT_OK || verified == DYT_OK
+               ? st
+               : dyti_error_adopt(verified, words);
+}
+
 /* Vote, wait for the one decision. */
 static enum dyti_decision vote(struct dyti_switch *self,
                                const struct dyti_switch_order *order,
@@ -507,10 +526,7 @@ enum dyt_status dyti_switch_run(struct dyti_switch *self,
         dyti_switch_at(order, DYTI_AT_TRANSFERRED);
         region = dyti_trace_begin("exec", "verify");
         st = verify(self, order, st, &report->verified_bytes);
-        if (st == DYT_OK && order->check != NULL &&
-            order->verify != DYTI_VERIFY_OFF) {
-            st = order->check(order->check_arg);
-        }
+        st = ask_caller(order, st);
         dyti_trace_end(&region, report->verified_bytes);
         checked = now(self);
     }

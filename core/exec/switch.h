@@ -133,9 +133,9 @@ struct dyti_switch_order {
     enum dyti_verify verify;
     /* No manager: the ranks take the lock, the last voter commits. */
     bool unmanaged;
-    /* Asked when all ranks have moved their bytes, before this one's vote; not
-     * where verify is off, as nobody knows then that they have.  NULL: nothing.
-     */
+    /* Asked when all ranks have moved their bytes, before this one's vote, also
+     * where they differ; not where verify is off, as nobody knows then that
+     * they have moved.  NULL: nothing. */
     enum dyt_status (*check)(void *arg);
     void *check_arg;
 #ifdef DYT_TEST_HOOKS
