@@ -228,7 +228,14 @@ static void what_comes_is_right_or_refused(void **state)
         st = receive_version(&r, v);
         pthread_join(w.thread, NULL);
         assert_int_equal(st == DYT_ERR_VERIFY ? DYT_ERR_VERIFY : DYT_OK, st);
-        assert_int_equal(st, dyt_ticket_wait(ticket, -1));
+        {
+            enum dyt_status ended = dyt_ticket_wait(ticket, -1);
+
+            if (ended != st) {
+                fail_msg("%s, but the ticket says %s: %s", dyt_status_name(st),
+                         dyt_status_name(ended), r.text);
+            }
+        }
         dyt_ticket_destroy(ticket);
         came += st == DYT_OK;
         refused += st == DYT_ERR_VERIFY;
