@@ -7,6 +7,10 @@
 #ifdef DYT_TEST_GLOO
 #include "comm/gloo/gloo.h"
 #endif
+#ifdef DYT_TEST_NCCL
+#include "comm/nccl/nccl.h"
+#include "gpusim/gpusim_nccl.h"
+#endif
 
 #define ROUND_TRIPS sw_rounds(3u, 2u)
 
@@ -121,7 +125,24 @@ static void over_tcp_they_come_back_bit_equal(void **state)
 }
 #endif
 
+#ifdef DYT_TEST_NCCL
+/* Between devices, by a group of devices. */
+static void over_nccl_they_come_back_bit_equal(void **state)
+{
+    (void)state;
+    sw_message_group = &dyti_group_nccl;
+    for (uint64_t seed = 301; seed <= 300 + sw_rounds(30, 4); seed++) {
+        run_trip(seed % 2 == 0 ? DYT_RANKS_PROCESSES : DYT_RANKS_THREADS, seed);
+        assert_string_equal("", sw_device_ended());
+    }
+    sw_message_group = NULL;
+}
+#endif
+
 static const struct CMUnitTest tests[] = {
+#ifdef DYT_TEST_NCCL
+    cmocka_unit_test(over_nccl_they_come_back_bit_equal),
+#endif
     cmocka_unit_test(threads_come_back_bit_equal),
     cmocka_unit_test(processes_come_back_bit_equal),
 #ifdef DYT_TEST_GLOO

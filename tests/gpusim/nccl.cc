@@ -372,6 +372,8 @@ static void forget_all()
 {
     for (auto &entry : comms) {
         entry.second->aborted = true;
+        entry.second->pending.clear(); // they hold it
+        entry.second->parent = entry.second->child = nullptr;
     }
     comms.clear();
     for (auto &entry : files) {
@@ -561,6 +563,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     auto c = found->second;
 
     c->aborted = true; // what is on a stream ends at the next look
+    c->pending.clear();
     if (c->words != nullptr) {
         c->words->rank[c->rank].left = 1;
     }
@@ -571,6 +574,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
         c->child->parent = nullptr;
         c->child->error = ncclRemoteError;
     }
+    c->parent = c->child = nullptr;
     comms.erase(found);
     run_meetings();
     return ncclSuccess;

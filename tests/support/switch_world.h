@@ -30,9 +30,10 @@ struct sw_case {
 
 /* What worlds are opened with; a test may change it between two. */
 static const struct dyti_group_ops *sw_group = &dyti_group_shm;
-static const struct dyti_mover_ops *sw_message; /* NULL: none */
-static const uint32_t *sw_host;                 /* NULL: one */
-static uint64_t sw_backup_bytes;                /* of devices' ranks */
+static const struct dyti_mover_ops *sw_message;       /* NULL: none */
+static const struct dyti_group_ops *sw_message_group; /* NULL: sw_group */
+static const uint32_t *sw_host;                       /* NULL: one */
+static uint64_t sw_backup_bytes;                      /* of devices' ranks */
 /* Ranks whose segments are memory of a device. */
 #ifdef SW_CUDA /* the same tests, over devices that are simulated */
 #include "gpusim/cuda_world.h"
@@ -290,6 +291,7 @@ static inline void sw_memory_open(struct sw_memory *memory, struct sw_case *c,
     assert_ok(
         dyti_world_control_bytes((const struct dyti_layout *const *)c->layout,
                                  c->world_size, sw_group, &bytes));
+    bytes += dyti_world_message_bytes(sw_message_group, c->world_size);
     assert_ok(ops->create("control", DYTI_PAGES_4K, &memory->control));
     assert_ok(ops->resize(memory->control, DYTI_PAGES_4K, bytes, NULL, 0));
     assert_ok(
@@ -378,6 +380,7 @@ static inline enum dyt_status sw_rank_open(struct sw_rank *rank,
             .group = sw_group,
             .mover = memory->mover != NULL ? memory->mover : &dyti_mover_direct,
             .message = sw_message,
+            .message_group = sw_message_group,
             .host = sw_host,
             .wait = &dyti_wait_futex,
             .clock = &dyti_clock_host,

@@ -539,11 +539,15 @@ static enum dyt_status message_wait(void *self)
 }
 
 /* The peers may still send: what comes is dropped when the next switch begins.
- */
+ * A device also works while nobody looks, so its group must say that buffers
+ * are left alone. */
 static void message_cancel(void *self)
 {
     struct message *mover = self;
 
+    if (mover->is_device) {
+        mover->group.ops->cancel(mover->group.self);
+    }
     free_flights(mover);
 }
 
