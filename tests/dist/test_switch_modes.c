@@ -175,7 +175,7 @@ static void a_b_a(struct sw_rank *rank, const struct trip *trip)
     void *was[DYTI_ARENA_SLOT_COUNT][DYTI_KIND_COUNT];
 
     (void)trip;
-    for (uint64_t n = 0; n < sw_rounds(50, 6); n++) {
+    for (uint64_t n = 0; n < sw_rounds(50, 4); n++) {
         bool out = n % 2 == 0;
         uint64_t values = 1 + n / 2 % 2;
         struct dyti_switch_report report;
@@ -252,7 +252,7 @@ static void trips_if_it_fits(struct sw_rank *rank, const struct trip *trip)
 
 static void random_switches_hold_what_the_row_says(void **state)
 {
-    uint64_t rounds = dyt_test_rounds(sw_device == NULL ? 200 : 12, 2000);
+    uint64_t rounds = dyt_test_rounds(sw_device == NULL ? 200 : 8, 2000);
     uint32_t refusals = 0;
 
     (void)state;
