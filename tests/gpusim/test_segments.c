@@ -258,6 +258,41 @@ static void a_full_device_wakes_in_part(void **state)
     ops->close(handle);
 }
 
+/* The owner may map it twice: whichever mapping changes, the other follows. */
+static void an_owner_maps_twice(void **state)
+{
+    static const uint64_t part[] = {2 * MIB, 4 * MIB};
+    struct dyti_segment_mem one = {0}, two = {0};
+    uint64_t bytes = 0;
+    int handle = -1;
+
+    (void)state;
+    assert_ok(ops->create("twice", DYTI_PAGES_VMM, &handle));
+    assert_ok(ops->resize(handle, DYTI_PAGES_VMM, 4 * MIB, part, 2));
+    assert_ok(ops->map(handle, DYTI_PAGES_VMM, 4 * MIB, &one));
+    assert_ok(ops->map(handle, DYTI_PAGES_VMM, 4 * MIB, &two));
+    assert_ok(ops->drop(&one, 0, 2 * MIB));
+    assert_ok(ops->wake(&two, 0, 2 * MIB)); /* had not heard of it */
+    assert_cuda(cudaMemset(two.base, 6, 16));
+    assert_cuda(cudaDeviceSynchronize());
+    assert_ok(ops->drop(&one, 2 * MIB, 2 * MIB)); /* nor this one */
+    assert_ok(ops->touched(&one, 0, 4 * MIB, &bytes));
+    assert_int_equal(2 * MIB, bytes);
+    for (int i = 0; i < 2; i++) {
+        unsigned char *value = dyt_sim_get(i == 0 ? one.base : two.base, 4);
+
+        assert_int_equal(6, value[3]);
+        free(value);
+    }
+    assert_ok(ops->refresh(&two));
+    assert_int_equal(2 * MIB, gpusim_held_bytes());
+    ops->unmap(&one);
+    ops->unmap(&two);
+    ops->close(handle);
+    assert_int_equal(0, gpusim_held_bytes());
+    assert_int_equal(0, gpusim_leaks());
+}
+
 /* A mapping is for the device in use, wherever the memory is. */
 static void a_device_maps_another_ones_memory(void **state)
 {
@@ -473,6 +508,7 @@ static const struct CMUnitTest tests[] = {
     memory_test(wrong_parts_are_refused),
     memory_test(a_note_carries_all_parts),
     memory_test(a_full_device_wakes_in_part),
+    memory_test(an_owner_maps_twice),
     memory_test(a_device_maps_another_ones_memory),
     memory_test(allocations_are_known),
     memory_test(mapped_memory_is_known),
