@@ -266,6 +266,10 @@ static void check_in_place(struct sw_rank *rank, struct scene *scene)
     struct dyti_group all = dyti_world_all(rank->world);
     bool lost;
 
+    if (scene->fault == MESSAGE_LOST && all.ops->barrier(all.self) != DYT_OK) {
+        return; /* one waited for the others to verify, and as long: for it this
+                   world is over, and so for all */
+    }
     rank_ok(me, all.ops->barrier(all.self)); /* before anybody heals */
     lost = dyti_control_check_whole(page, ~UINT64_C(0)) != DYT_OK;
     rank_ok(me, all.ops->barrier(all.self));
@@ -285,7 +289,6 @@ static void check_in_place(struct sw_rank *rank, struct scene *scene)
                           &order, &report));
     rank_true(me, sw_check(rank, DYTI_ARENA_ROLLOUT, DYTI_PARAM, 3));
     rank_ok(me, dyti_control_check_rank(page, me->rank, ROLLOUT_PARAM));
-    (void)scene;
 }
 
 static void check_old(struct sw_rank *rank, struct scene *scene)
