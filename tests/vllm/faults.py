@@ -13,7 +13,7 @@ from servers import KINDS, Trainer
 from dynatrain import Session, errors
 from dynatrain.vllm_http import Servers, request
 
-# All bytes of the new version lie where they shall, and nobody has voted.
+# Whoever is there has done its part of the transfer, and has not voted.
 MIDDLE = "transferred"
 
 
