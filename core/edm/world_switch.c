@@ -134,8 +134,10 @@ enum dyt_status dyti_world_build_switch(
     }
     how.links = &options.links;
     if (st == DYT_OK) {
+        dyti_kernels_push(&params->kernels, "plan, sched");
         st = dyti_switch_cache_get(cache, inputs, params->rank, &options,
                                    &how.plan);
+        dyti_kernels_pop(&params->kernels);
     }
     return st == DYT_OK ? dyti_switch_create(&how, out_switch) : st;
 }

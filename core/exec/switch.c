@@ -483,6 +483,21 @@ static void fill_counts(const struct dyti_switch *self,
         .copy_count = self->schedule->span_count};
 }
 
+/* A part of a switch, as the trace and the device's own tools show it. */
+static struct dyti_trace_region begin_part(const struct dyti_switch *self,
+                                           const char *name, const char *range)
+{
+    dyti_kernels_push(&self->params.kernels, range);
+    return dyti_trace_begin("exec", name);
+}
+
+static void end_part(const struct dyti_switch *self,
+                     struct dyti_trace_region *region, uint64_t bytes)
+{
+    dyti_trace_end(region, bytes);
+    dyti_kernels_pop(&self->params.kernels);
+}
+
 enum dyt_status dyti_switch_run(struct dyti_switch *self,
                                 const struct dyti_switch_order *order,
                                 struct dyti_switch_report *out_report)
@@ -498,10 +513,10 @@ enum dyt_status dyti_switch_run(struct dyti_switch *self,
     start = now(self);
     fill_counts(self, order, report);
     dyti_switch_at(order, DYTI_AT_START);
-    region = dyti_trace_begin("exec", "prepare");
+    region = begin_part(self, "prepare", "exec: prepare");
     dyti_messages_begin(self, order->epoch);
     st = meet(self, order);
-    dyti_trace_end(&region, 0);
+    end_part(self, &region, 0);
     met = moved = checked = now(self);
     if (st != DYT_OK && foreign_epoch(self, order)) {
         dyti_apart_fail(self, st);
@@ -512,7 +527,7 @@ enum dyt_status dyti_switch_run(struct dyti_switch *self,
     }
     dyti_switch_at(order, DYTI_AT_PREPARED);
     if (st == DYT_OK) {
-        region = dyti_trace_begin("exec", "transfer");
+        region = begin_part(self, "transfer", "exec: transfer");
         st = self->params.met == NULL ? DYT_OK
                                       : self->params.met(self->params.met_arg);
         st = st != DYT_OK ? st : open_live(self, order);
@@ -521,23 +536,23 @@ enum dyt_status dyti_switch_run(struct dyti_switch *self,
         if (st != DYT_OK) {
             dyti_apart_fail(self, st);
         }
-        dyti_trace_end(&region, self->kept_bytes + self->moved_bytes);
+        end_part(self, &region, self->kept_bytes + self->moved_bytes);
         moved = now(self);
         dyti_switch_at(order, DYTI_AT_TRANSFERRED);
-        region = dyti_trace_begin("exec", "verify");
+        region = begin_part(self, "verify", "exec: verify");
         st = verify(self, order, st, &report->verified_bytes);
         st = ask_caller(order, st);
-        dyti_trace_end(&region, report->verified_bytes);
+        end_part(self, &region, report->verified_bytes);
         checked = now(self);
     }
     if (st == DYT_OK) {
         dyti_mode_verified(self, order->epoch);
     }
     dyti_switch_at(order, DYTI_AT_VERIFIED);
-    region = dyti_trace_begin("exec", "vote");
+    region = begin_part(self, "vote", "exec: vote");
     report->decision =
         st == DYT_OK ? vote(self, order, st) : vote_failed(self, order, st);
-    dyti_trace_end(&region, 0);
+    end_part(self, &region, 0);
     decided = now(self);
     if (st == DYT_OK && report->decision != DYTI_DECISION_COMMIT) {
         st = say_why(self, order);

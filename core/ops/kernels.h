@@ -416,14 +416,14 @@ static inline enum dyt_status dyti_kernels_carry(const struct dyti_kernels *k,
 static inline void dyti_kernels_push(const struct dyti_kernels *k,
                                      const char *range)
 {
-    if (k->ops->range_push != NULL) {
+    if (k->ops != NULL && k->ops->range_push != NULL) {
         k->ops->range_push(k->self, range);
     }
 }
 
 static inline void dyti_kernels_pop(const struct dyti_kernels *k)
 {
-    if (k->ops->range_pop != NULL) {
+    if (k->ops != NULL && k->ops->range_pop != NULL) {
         k->ops->range_pop(k->self);
     }
 }
