@@ -120,7 +120,7 @@ static void mixed(struct sw_rank *rank, const struct scene *scene)
 static void play_mixed(enum dyt_ranks_kind kind, uint64_t seed)
 {
     uint32_t size = 2 + sw_draw(seed, 61, 3);
-    struct sw_device device = *sw_device;
+    struct sw_device device = cuda_world;
     struct dyti_arena_options options = {
         .mode = (enum dyti_switch_mode)(seed % DYTI_MODE_COUNT),
         .work_bytes = SW_WORK_BYTES,
@@ -172,7 +172,7 @@ static void what_is_not_mapped_is_not_direct(void **state)
                           .world_size = 2,
                           .body = direct,
                           .options = {.mover = DYTI_WORLD_DIRECT}};
-    struct sw_device device = *sw_device;
+    struct sw_device device = cuda_world;
 
     (void)state;
     device.ranks = 1;

@@ -286,7 +286,8 @@ static inline void sw_memory_open(struct sw_memory *memory, struct sw_case *c,
     sw_device_begin(c->seed);
     *memory = (struct sw_memory){.ops = ops,
                                  .options = c->options,
-                                 .timeout_ns = 20000000000,
+                                 .timeout_ns = sw_device == NULL ? 20000000000
+                                                                 : 120000000000,
                                  .control = -1};
     assert_ok(
         dyti_world_control_bytes((const struct dyti_layout *const *)c->layout,
