@@ -209,12 +209,20 @@ enum dyt_status dyti_nccl_take_met(struct dyti_nccl_group *group,
 enum dyt_status dyti_nccl_withdraw(struct dyti_nccl_group *group,
                                    bool is_met[DYTI_GROUP_POSTS]);
 
+/* ---- launch.c ------------------------------------------------------------ */
+
+/* Something was posted, launched or ended. */
+void dyti_nccl_moved(struct dyti_nccl_posts *posts);
+/* *event, made when first used. */
+enum dyt_status dyti_nccl_event(struct dyti_nccl_group *group,
+                                cudaEvent_t *event);
+/* One look at all messages: launches what has met, ends what is done. */
+enum dyt_status dyti_nccl_look(struct dyti_nccl_group *group);
+
 /* ---- post.c -------------------------------------------------------------- */
 
 void dyti_nccl_posts_init(struct dyti_nccl_group *group);
 void dyti_nccl_posts_fini(struct dyti_nccl_group *group);
-/* One look at all messages: launches what has met, ends what is done. */
-enum dyt_status dyti_nccl_look(struct dyti_nccl_group *group);
 enum dyt_status dyti_nccl_post(void *self, const struct dyti_p2p *message,
                                uint64_t *out_ticket);
 enum dyt_status dyti_nccl_poll(void *self, uint64_t ticket);
