@@ -24,8 +24,17 @@ struct shared_byte {
 struct warp;
 struct block;
 
+// Where a thread or the scheduler goes on.
+#if defined(__x86_64__) && !defined(WITH_ASAN)
+struct place {
+    void *sp = nullptr;
+};
+#else
+using place = ucontext_t;
+#endif
+
 struct fiber {
-    ucontext_t context;
+    place here;
     unsigned char *stack = nullptr;
     block *home;
     warp *team;
@@ -59,7 +68,7 @@ struct block {
 
 struct run_state {
     const kernel *what;
-    ucontext_t scheduler;
+    place scheduler;
     fiber *now;
     bool is_ended; // by a fault
     std::deque<fiber *> ready;
