@@ -9,8 +9,8 @@
 #ifdef SW_CUDA
 #include "device/cuda/table.h"
 #include "gpusim.h"
-#include <cuda_runtime_api.h>
 #include "mover/direct_cuda/direct_cuda.h"
+#include <cuda_runtime_api.h>
 #define KERNELS dyti_kernels_cuda
 static const struct dyti_mover_ops *const movers[] = {&dyti_mover_direct_cuda};
 #else
