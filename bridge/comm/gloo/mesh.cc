@@ -219,11 +219,26 @@ void Mesh::meet(const dyti_gloo_store &store, Milliseconds timeout)
     if (lookout.gave_up()) {
         throw std::runtime_error("another rank failed");
     }
+    set_tripwires(); // before anybody may close
     // Nobody waits, with a deadline, for one who is still connecting, nor
     // closes what another has not seen open.
     leave(store, key_of("last connection", rank), {1});
     for (int i = 0; i < size; i++) {
         (void)fetch(store, key_of("last connection", i), deadline);
+    }
+}
+
+void Mesh::set_tripwires()
+{
+    nothing_.resize(static_cast<size_t>(size));
+    tripwire_.resize(static_cast<size_t>(size));
+    for (int i = 0; i < size; i++) {
+        auto at = static_cast<size_t>(i);
+
+        if (i != rank) {
+            tripwire_[at] = tcp_->createUnboundBuffer(&nothing_[at], 1);
+            tripwire_[at]->recv(i, tripwire_slot, 0, 1);
+        }
     }
 }
 
@@ -238,16 +253,6 @@ void Mesh::connect(const char *address, const dyti_gloo_store &store,
     meet(store, timeout);
     device_ = device;
     transportContext_ = make_hub(*this, tcp_);
-    nothing_.resize(static_cast<size_t>(size));
-    tripwire_.resize(static_cast<size_t>(size));
-    for (int i = 0; i < size; i++) {
-        auto at = static_cast<size_t>(i);
-
-        if (i != rank) {
-            tripwire_[at] = tcp_->createUnboundBuffer(&nothing_[at], 1);
-            tripwire_[at]->recv(i, tripwire_slot, 0, 1);
-        }
-    }
 }
 
 // Under the mutex.  An aborted wait ends at once, and says first whether the

@@ -78,6 +78,7 @@ class Mesh : public gloo::rendezvous::Context
     using Buffer = gloo::transport::UnboundBuffer;
 
     void meet(const dyti_gloo_store &store, Milliseconds timeout);
+    void set_tripwires();
     bool is_lost(int peer);
 
     std::shared_ptr<gloo::transport::Context> tcp_;
