@@ -538,8 +538,10 @@ enum dyt_status dyti_engine_result(struct dyti_engine *e)
     enum dyt_status st;
     uint64_t count;
 
-    (void)!read(e->fd, &count, sizeof(count));
+    /* Under the lock, as the result is: what is rung for it is never left for
+     * those who wait for something else. */
     pthread_mutex_lock(&e->lock);
+    (void)!read(e->fd, &count, sizeof(count));
     st = e->result;
     if (st != DYT_OK && st != DYT_PENDING) {
         dyti_error_adopt(st, e->text);
