@@ -132,13 +132,15 @@ static enum dyt_status check_loss(const struct dyti_world *world,
 /* ---- giving back ------------------------------------------------------------
  */
 
-static enum dyt_status drop(struct dyti_world *world, uint64_t offset,
-                            uint64_t bytes, uint64_t *sum)
+/* Give a range of this rank's segment back, or memory to it; *sum: how much of
+ * it went or came. */
+static enum dyt_status change(struct dyti_world *world, bool wakes,
+                              uint64_t offset, uint64_t bytes, uint64_t *sum)
 {
     struct dyti_segment_mem *mem = &world->segment[world->params.rank];
     const struct dyti_memory_ops *ops =
         dyti_world_memory_of(world, world->params.rank);
-    uint64_t before = 0, after = 0;
+    uint64_t before = 0, after = 0, less, more;
     enum dyt_status st;
 
     if (bytes == 0 || mem->base == NULL) {
@@ -147,31 +149,28 @@ static enum dyt_status drop(struct dyti_world *world, uint64_t offset,
     /* to the start of the next region: the last page is nobody else's */
     bytes = dyti_align_up(bytes, DYTI_ARENA_ALIGN);
     st = ops->touched(mem, offset, bytes, &before);
-    st = st != DYT_OK ? st : ops->drop(mem, offset, bytes);
+    if (st == DYT_OK) {
+        st = wakes ? ops->wake(mem, offset, bytes)
+                   : ops->drop(mem, offset, bytes);
+    }
     st = st != DYT_OK ? st : ops->touched(mem, offset, bytes, &after);
-    *sum += before > after ? before - after : 0;
+    less = wakes ? before : after;
+    more = wakes ? after : before;
+    *sum += more > less ? more - less : 0;
     return st;
 }
 
-/* What was dropped of a device has memory again; *sum: how much. */
+static enum dyt_status drop(struct dyti_world *world, uint64_t offset,
+                            uint64_t bytes, uint64_t *sum)
+{
+    return change(world, false, offset, bytes, sum);
+}
+
+/* What was dropped of a device has memory again. */
 static enum dyt_status wake(struct dyti_world *world, uint64_t offset,
                             uint64_t bytes, uint64_t *sum)
 {
-    struct dyti_segment_mem *mem = &world->segment[world->params.rank];
-    const struct dyti_memory_ops *ops =
-        dyti_world_memory_of(world, world->params.rank);
-    uint64_t before = 0, after = 0;
-    enum dyt_status st;
-
-    if (bytes == 0 || mem->base == NULL) {
-        return DYT_OK;
-    }
-    bytes = dyti_align_up(bytes, DYTI_ARENA_ALIGN);
-    st = ops->touched(mem, offset, bytes, &before);
-    st = st != DYT_OK ? st : ops->wake(mem, offset, bytes);
-    st = st != DYT_OK ? st : ops->touched(mem, offset, bytes, &after);
-    *sum += after > before ? after - before : 0;
-    return st;
+    return change(world, true, offset, bytes, sum);
 }
 
 /* A region of another layout that is awake and whole lies over it: in place
