@@ -25,14 +25,17 @@ static const uint32_t ranks_of[] = {3, 5, 6, 7, 12, 24, 48, 96, 120, 128};
 
 static const struct dyti_replay_options costs = {.costs = true};
 
-/* Order for a cluster with or without prices of messages, and play. */
+/* Order for a cluster with or without prices of messages, and play.  `order_s`:
+ * what ordering took, without what is played here to judge it. */
 static enum dyt_status play(const struct dyti_strategy_ops *strategy,
                             const struct dyti_order *in, bool priced,
-                            double *out_seconds, double *out_load)
+                            double *out_seconds, double *out_load,
+                            double *out_order_s)
 {
     struct dyti_cluster c = *in->cluster;
     struct dyti_order order = *in;
     struct dyti_pieces p = {0};
+    double start;
     enum dyt_status st;
 
     for (int k = DYTI_LINK_HOST; priced && k < DYTI_LINK_CLASS_COUNT; k++) {
@@ -40,7 +43,9 @@ static enum dyt_status play(const struct dyti_strategy_ops *strategy,
         c.link[k].latency_s = 5e-6;
     }
     order.cluster = &c;
+    start = bench_seconds();
     st = strategy->order(&order, &p);
+    *out_order_s = bench_seconds() - start;
     st = st != DYT_OK ? st
                       : dyti_replay(&c, p.piece, p.count, &costs, out_seconds);
     *out_load = p.load_s;
@@ -58,16 +63,16 @@ static bool measure(const struct dyt_traffic *t, size_t which,
                             .detour = t->funnel_count > 0 ? t->funnel : NULL,
                             .detour_count = t->funnel_count};
     const struct dyti_strategy_ops *strategy = dyti_strategy_at(which);
-    double start = bench_seconds(), load = 0.0;
+    double order_s = 0.0, load = 0.0;
     enum dyt_status st;
 
-    st = play(strategy, &in, false, &out->makespan_s[which], &load);
+    st = play(strategy, &in, false, &out->makespan_s[which], &load, &order_s);
     if (which == 0) {
-        out->seconds = bench_seconds() - start;
+        out->seconds = order_s;
         out->load_s = load;
     }
     if (st == DYT_OK && out->priced) {
-        st = play(strategy, &in, true, &out->cost_s[which], &load);
+        st = play(strategy, &in, true, &out->cost_s[which], &load, &order_s);
     }
     if (st != DYT_OK) {
         fprintf(stderr, "schedule: %s\n", dyti_error_message());
@@ -136,10 +141,14 @@ static bool transitions(struct bench *bench)
         struct figures f = {0};
         struct dyt_traffic t;
         char name[64];
-        bool ok = dyt_traffic_layouts(&t, dyt_transitions[i].src,
-                                      dyt_transitions[i].dst, 8);
+        bool ok;
 
-        ok = ok && measure_all(&t, &f);
+        if (!bench_wants(bench, dyt_transitions[i].name)) {
+            continue;
+        }
+        ok = dyt_traffic_layouts(&t, dyt_transitions[i].src,
+                                 dyt_transitions[i].dst, 8) &&
+             measure_all(&t, &f);
         if (ok) {
             print_row(dyt_transitions[i].name, &f);
             snprintf(name, sizeof(name), "%s", dyt_transitions[i].name);
@@ -160,7 +169,7 @@ static bool transitions(struct bench *bench)
 }
 
 /* The pairing built the usual way, beside what has been published of it. */
-static bool pairings(void)
+static bool pairings(const struct bench *bench)
 {
     printf("\nXOR pairing, both directions of a pair tied, host links and NICs "
            "in turn, over the load of NICs\n%-22s %8s %8s %8s   published: "
@@ -171,6 +180,9 @@ static bool pairings(void)
         struct dyt_traffic t;
         double loose = 0.0, barrier = 0.0;
 
+        if (!bench_wants(bench, dyt_transitions[i].name)) {
+            continue;
+        }
         if (!dyt_traffic_layouts(&t, dyt_transitions[i].src,
                                  dyt_transitions[i].dst, 8) ||
             !pairing_times(&t.cluster, t.flow, t.flow_count, &loose,
@@ -200,6 +212,10 @@ static bool random_cases(struct bench *bench)
         struct figures worst = {0};
         char name[64];
 
+        snprintf(name, sizeof(name), "random, %u ranks", ranks_of[i]);
+        if (!bench_wants(bench, name)) {
+            continue;
+        }
         for (uint64_t seed = 0; seed < each; seed++) {
             struct figures f = {0};
             struct dyt_traffic t;
@@ -217,7 +233,6 @@ static bool random_cases(struct bench *bench)
                 worst = f;
             }
         }
-        snprintf(name, sizeof(name), "random, %u ranks", ranks_of[i]);
         print_row(name, &worst);
         bench_record(bench, name, worst.makespan_s[0], "bound", worst.load_s,
                      1.0 / GOAL, "s");
@@ -235,18 +250,20 @@ static bool thousand(struct bench *bench)
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
         struct figures f = {0};
         struct dyt_traffic t;
-        char name[64];
-        bool ok = dyt_traffic_random(&t, 1 + i, 1000, 8, shapes[i]) &&
-                  measure(&t, 0, &f);
+        char ends[64], order[64];
+        bool ok = dyt_traffic_random(&t, 1 + i, 1000, 8, shapes[i]);
+        bool wanted;
 
-        if (ok) {
+        snprintf(ends, sizeof(ends), "1000 ranks, %zu flows", t.flow_count);
+        snprintf(order, sizeof(order), "ordering %zu flows", t.flow_count);
+        wanted = bench_wants(bench, ends) || bench_wants(bench, order);
+        ok = ok && (!wanted || measure(&t, 0, &f));
+        if (ok && wanted) {
             printf("%zu flows: %.3f of the load, ordered in %.2f s\n",
                    t.flow_count, f.ratio[0], f.seconds);
-            snprintf(name, sizeof(name), "1000 ranks, %zu flows", t.flow_count);
-            bench_record(bench, name, f.makespan_s[0], "bound", f.load_s,
+            bench_record(bench, ends, f.makespan_s[0], "bound", f.load_s,
                          1.0 / GOAL, "s");
-            snprintf(name, sizeof(name), "ordering %zu flows", t.flow_count);
-            bench_record(bench, name, f.seconds, "limit", LIMIT_S, 1.0, "s");
+            bench_record(bench, order, f.seconds, "limit", LIMIT_S, 1.0, "s");
         }
         dyt_traffic_close(&t);
         if (!ok) {
@@ -263,7 +280,7 @@ int main(int argc, char **argv)
     if (!bench_open(&bench, "schedule", argc, argv)) {
         return bench.exit_code;
     }
-    if (!transitions(&bench) || !pairings() || !random_cases(&bench) ||
+    if (!transitions(&bench) || !pairings(&bench) || !random_cases(&bench) ||
         (!bench.quick && !thousand(&bench))) {
         bench_close(&bench);
         return 1;

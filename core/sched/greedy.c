@@ -31,7 +31,9 @@ struct greedy {
     uint32_t *idle[2];       /* [2][ranks]: those that are not, in any order */
     uint32_t *idle_at[2];    /* [2][ranks]: where in it */
     uint32_t idle_count[2];
-    uint32_t *table;    /* [ranks][ranks]: edge, or NONE; NULL: too big */
+    /* [2][ranks][ranks]: by rank of this side and of the other the edge, or
+     * NONE once all its parts have begun; NULL: not worth it */
+    uint32_t *table[2];
     uint32_t *round[2]; /* [2][ranks]: next */
     struct busy *heap;
     size_t heap_count;
@@ -112,10 +114,9 @@ struct search {
     uint64_t urgency;
 };
 
-static void consider(const struct greedy *s, uint32_t edge, int side,
-                     struct search *best)
+static void consider(const struct greedy *s, uint32_t edge, uint32_t other,
+                     int side, struct search *best)
 {
-    uint32_t other = end_of(&s->g->edge[edge], 1 - side);
     uint64_t u;
 
     if (s->taken[1 - side][other] || !has_slot(s, other, 1 - side)) {
@@ -135,19 +136,19 @@ static uint32_t choose(struct greedy *s, uint32_t rank, int side)
 {
     struct row *row = &s->row[side][rank];
     struct search best = {.edge = NONE};
-    size_t n = s->g->rank_count;
 
     if (s->taken[side][rank] || !has_slot(s, rank, side)) {
         return NONE;
     }
-    if (s->table != NULL && s->idle_count[1 - side] < row->count) {
-        for (uint32_t i = 0; i < s->idle_count[1 - side]; i++) {
-            size_t other = s->idle[1 - side][i];
-            uint32_t edge = side == 0 ? s->table[rank * n + other]
-                                      : s->table[other * n + rank];
+    if (s->table[0] != NULL && s->idle_count[1 - side] < row->count) {
+        const uint32_t *edge_to =
+            &s->table[side][(size_t)rank * s->g->rank_count];
 
-            if (edge != NONE && s->given[edge] < s->parts[edge]) {
-                consider(s, edge, side, &best);
+        for (uint32_t i = 0; i < s->idle_count[1 - side]; i++) {
+            uint32_t other = s->idle[1 - side][i];
+
+            if (edge_to[other] != NONE) {
+                consider(s, edge_to[other], other, side, &best);
             }
         }
         return best.edge;
@@ -160,7 +161,7 @@ static uint32_t choose(struct greedy *s, uint32_t rank, int side)
             continue;
         }
         i++;
-        consider(s, edge, side, &best);
+        consider(s, edge, end_of(&s->g->edge[edge], 1 - side), side, &best);
     }
     return best.edge;
 }
@@ -178,6 +179,15 @@ static void set_taken(struct greedy *s, uint32_t rank, int side, bool taken)
         s->idle_at[side][rank] = s->idle_count[side];
         s->idle[side][s->idle_count[side]++] = rank;
     }
+}
+
+static void set_table(struct greedy *s, const struct dyti_edge *e,
+                      uint32_t value)
+{
+    size_t n = s->g->rank_count;
+
+    s->table[0][e->from * n + e->to] = value;
+    s->table[1][e->to * n + e->from] = value;
 }
 
 static enum dyt_status begin(struct greedy *s, uint32_t edge, uint64_t now)
@@ -200,6 +210,9 @@ static enum dyt_status begin(struct greedy *s, uint32_t edge, uint64_t now)
             s->host_left[side][s->g->host[rank]] -= bytes;
             s->slots[side][s->g->host[rank]]++;
         }
+    }
+    if (s->table[0] != NULL && k + 1 == s->parts[edge]) {
+        set_table(s, e, NONE);
     }
     heap_push(s, (struct busy){.until = now + bytes, .edge = edge});
     return dyti_take_add(&s->takes, edge, round, bytes);
@@ -275,13 +288,14 @@ static enum dyt_status make_table(struct greedy *s)
     if (n > TABLE_RANKS || g->count < n * 16) {
         return DYT_OK;
     }
-    s->table = malloc(n * n * sizeof(*s->table));
-    if (s->table == NULL) {
+    s->table[0] = malloc(2 * n * n * sizeof(*s->table[0]));
+    if (s->table[0] == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "a table of %zu x %zu ranks", n, n);
     }
-    memset(s->table, 0xff, n * n * sizeof(*s->table));
+    s->table[1] = s->table[0] + n * n;
+    memset(s->table[0], 0xff, 2 * n * n * sizeof(*s->table[0]));
     for (size_t i = 0; i < g->count; i++) {
-        s->table[g->edge[i].from * n + g->edge[i].to] = (uint32_t)i;
+        set_table(s, &g->edge[i], (uint32_t)i);
     }
     return DYT_OK;
 }
@@ -376,7 +390,7 @@ static void greedy_fini(struct greedy *s)
         free(s->host_left[side]);
         free(s->slots[side]);
     }
-    free(s->table);
+    free(s->table[0]); /* and the one behind it */
     free(s->edges);
     free(s->parts);
     free(s->given);
