@@ -121,14 +121,13 @@ static inline struct dyti_arch dyt_case_any_arch(uint64_t seed, uint64_t trial)
     return a;
 }
 
-/* A model of it, in two of three cases with extras of every rule. */
-static inline struct dyti_model *dyt_case_any_model(uint64_t seed,
-                                                    uint64_t trial)
+/* Extras of every rule: the first three belong to no tensor, the others are
+ * sharded with one that dyt_case_scale() chooses. */
+#define DYT_CASE_EXTRAS 5
+
+static inline void dyt_case_extras(int64_t streams, struct dyti_extra_desc *out)
 {
-    struct dyti_arch arch = dyt_case_any_arch(seed, trial);
-    struct dyti_model *plain = NULL, *model = NULL;
-    const struct dyti_tensor *of;
-    struct dyti_extra_desc extra[] = {
+    const struct dyti_extra_desc extra[DYT_CASE_EXTRAS] = {
         {.name = "step",
          .rule = DYTI_EXTRA_EVERY,
          .dtype = DYTI_I64,
@@ -143,25 +142,49 @@ static inline struct dyti_model *dyt_case_any_model(uint64_t seed,
          .rule = DYTI_EXTRA_PER_RANK,
          .dtype = DYTI_I32,
          .ndim = 2,
-         .shape = {1 + (int64_t)dyt_case_pick(seed, trial, 211, 20), 3}},
+         .shape = {streams, 3}},
         {.name = "scale", .rule = DYTI_EXTRA_SHARDED, .dtype = DYTI_F32},
         {.name = "scale2", .rule = DYTI_EXTRA_SHARDED, .dtype = DYTI_F32}};
+
+    memcpy(out, extra, sizeof(extra));
+}
+
+/* One of a tensor's scales, a number for each block. */
+static inline void dyt_case_scale(struct dyti_extra_desc *extra,
+                                  const struct dyti_tensor *of,
+                                  const int64_t *block)
+{
+    extra->of = of->name;
+    extra->ndim = of->ndim;
+    for (uint32_t d = 0; d < of->ndim; d++) {
+        extra->block[d] = block[d];
+        extra->shape[d] = (of->shape[d] + block[d] - 1) / block[d];
+    }
+}
+
+/* A model of it, in two of three cases with extras of every rule. */
+static inline struct dyti_model *dyt_case_any_model(uint64_t seed,
+                                                    uint64_t trial)
+{
+    struct dyti_arch arch = dyt_case_any_arch(seed, trial);
+    struct dyti_model *plain = NULL, *model = NULL;
+    const struct dyti_tensor *of;
+    struct dyti_extra_desc extra[DYT_CASE_EXTRAS];
+    int64_t block[DYT_MAX_DIMS];
 
     assert_ok(dyti_model_build(&arch, &plain));
     if (dyt_case_pick(seed, trial, 210, 3) == 0) {
         return plain;
     }
+    dyt_case_extras(1 + (int64_t)dyt_case_pick(seed, trial, 211, 20), extra);
     for (uint32_t i = 3; i < DYT_TEST_COUNT(extra); i++) {
         of = &plain->tensor[dyt_case_pick(seed, trial, 212 + i,
                                           plain->tensor_count)];
-        extra[i].of = of->name;
-        extra[i].ndim = of->ndim;
         for (uint32_t d = 0; d < of->ndim; d++) {
-            extra[i].block[d] =
+            block[d] =
                 1 + (int64_t)dyt_case_pick(seed, trial, 220 + i * 8 + d, 9);
-            extra[i].shape[d] =
-                (of->shape[d] + extra[i].block[d] - 1) / extra[i].block[d];
         }
+        dyt_case_scale(&extra[i], of, block);
     }
     assert_ok(
         dyti_model_build_with(&arch, extra, DYT_TEST_COUNT(extra), &model));

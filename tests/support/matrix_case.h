@@ -175,37 +175,19 @@ static inline struct dyti_model *mx_model(const int64_t *v)
     struct dyti_arch arch = mx_arch(v);
     struct dyti_model *plain = NULL, *model = NULL;
     const struct dyti_tensor *of;
-    struct dyti_extra_desc extra[] = {
-        {.name = "step",
-         .rule = DYTI_EXTRA_EVERY,
-         .dtype = DYTI_I64,
-         .ndim = 1,
-         .shape = {1}},
-        {.name = "cursor",
-         .rule = DYTI_EXTRA_OWNER,
-         .dtype = DYTI_I64,
-         .ndim = 1,
-         .shape = {3}},
-        {.name = "rng",
-         .rule = DYTI_EXTRA_PER_RANK,
-         .dtype = DYTI_I32,
-         .ndim = 2,
-         .shape = {1 + (int64_t)mx_pick(v, 1, 9), 3}},
-        {.name = "scale", .rule = DYTI_EXTRA_SHARDED, .dtype = DYTI_F32}};
+    struct dyti_extra_desc extra[DYT_CASE_EXTRAS];
+    int64_t block[DYT_MAX_DIMS];
 
     if (dyti_model_build(&arch, &plain) != DYT_OK || v[MX_EXTRAS] == 0) {
         return plain;
     }
     of = &plain->tensor[mx_pick(v, 2, plain->tensor_count)];
-    extra[3].of = of->name;
-    extra[3].ndim = of->ndim;
     for (uint32_t d = 0; d < of->ndim; d++) {
-        extra[3].block[d] = 1 + (int64_t)mx_pick(v, 3 + d, 9);
-        extra[3].shape[d] =
-            (of->shape[d] + extra[3].block[d] - 1) / extra[3].block[d];
+        block[d] = 1 + (int64_t)mx_pick(v, 3 + d, 9);
     }
-    assert_ok(
-        dyti_model_build_with(&arch, extra, DYT_TEST_COUNT(extra), &model));
+    dyt_case_extras(1 + (int64_t)mx_pick(v, 1, 9), extra);
+    dyt_case_scale(&extra[3], of, block);
+    assert_ok(dyti_model_build_with(&arch, extra, 4, &model));
     dyti_model_destroy(plain);
     return model;
 }

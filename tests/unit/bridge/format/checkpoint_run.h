@@ -3,6 +3,7 @@
 #define CHECKPOINT_RUN_H
 
 #include "dyt_test.h"
+#include "format_layout.h"
 
 #include "format/checkpoint.h"
 #include "format/hf_config.h"
@@ -28,27 +29,6 @@ static const struct dyti_arch small = {
     64,         1e-6,  0.02,  {DYTI_ROPE_DEFAULT, 10000, 1, 0, 0, 0},
     true,       false, false, DYTI_F32,
     {0},        {0},   false};
-
-static struct dyti_layout *layout_of(const struct dyti_model *model,
-                                     uint32_t tp, uint32_t pp, uint32_t dp,
-                                     uint32_t zero, enum dyti_dtype dtype)
-{
-    struct dyti_layout_desc desc = {.phase = "train",
-                                    .world_size = tp * pp * dp,
-                                    .tp = tp,
-                                    .pp = pp,
-                                    .dp = dp,
-                                    .zero = zero};
-    struct dyti_layout *layout = NULL;
-
-    for (int k = 0; k < DYTI_KIND_COUNT; k++) {
-        desc.dtype[k] = DYTI_F32;
-        desc.residency[k] = DYTI_HELD;
-    }
-    desc.dtype[DYTI_PARAM] = dtype;
-    assert_ok(dyti_layout_build(model, &desc, &layout));
-    return layout;
-}
 
 static void run_start(struct run *run, enum dyti_dtype dtype, uint32_t tp,
                       uint32_t pp, uint32_t dp, uint32_t zero)

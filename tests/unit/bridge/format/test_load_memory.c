@@ -1,6 +1,7 @@
 /* Loading and saving need what the layout holds on the rank, plus a little:
  * measured as the process's peak of resident memory. */
 #include "dyt_test.h"
+#include "format_layout.h"
 
 #include "format/checkpoint.h"
 #include "format/hf_config.h"
@@ -35,26 +36,6 @@ static bool reset_peak(void)
     FILE *file = fopen("/proc/self/clear_refs", "w");
 
     return file != NULL && fputs("5", file) >= 0 && fclose(file) == 0;
-}
-
-static struct dyti_layout *layout_of(const struct dyti_model *model,
-                                     uint32_t tp, uint32_t pp, uint32_t dp,
-                                     uint32_t zero)
-{
-    struct dyti_layout_desc desc = {.phase = "x",
-                                    .world_size = tp * pp * dp,
-                                    .tp = tp,
-                                    .pp = pp,
-                                    .dp = dp,
-                                    .zero = zero};
-    struct dyti_layout *layout = NULL;
-
-    for (int k = 0; k < DYTI_KIND_COUNT; k++) {
-        desc.dtype[k] = DYTI_F32;
-        desc.residency[k] = DYTI_HELD;
-    }
-    assert_ok(dyti_layout_build(model, &desc, &layout));
-    return layout;
 }
 
 /* A model.safetensors of the right shapes, whose bytes are zeros. */
@@ -156,7 +137,7 @@ static void loading_stays_within_what_is_held(void **state)
     tenth = dyti_model_elements(model) * 4 / 10;
     for (size_t i = 0; i < DYT_TEST_COUNT(row); i++) {
         struct dyti_layout *layout =
-            layout_of(model, row[i].tp, row[i].pp, 1, 0);
+            layout_of(model, row[i].tp, row[i].pp, 1, 0, DYTI_F32);
         struct job job = {.dir = dir, .model = model, .layout = layout};
         const struct dyti_view *view = dyti_layout_view(layout, 1);
         int result;
@@ -185,7 +166,7 @@ static void saving_stays_within_a_tenth(void **state)
     }
     assert_ok(dyti_model_build(&arch, &model));
     make_model(dir, model);
-    layout = layout_of(model, 1, 2, 2, 1);
+    layout = layout_of(model, 1, 2, 2, 1, DYTI_F32);
     spec = (struct dyti_checkpoint_spec){
         .model = model, .dtype = DYTI_BF16, .optimizer = true};
     snprintf(root, sizeof(root), "%s/c", dir);

@@ -1,6 +1,7 @@
 /* Weights written in one layout and loaded in others: every element arrives,
  * and files that do not fit the model are refused by tensor name. */
 #include "dyt_test.h"
+#include "format_layout.h"
 
 #include "format/weights.h"
 
@@ -19,27 +20,6 @@ static const struct dyti_arch arch = {
 static float value_of(uint32_t tensor, uint64_t index)
 {
     return (float)((int)((index * 7 + tensor * 13) % 251) - 125);
-}
-
-static struct dyti_layout *layout_of(const struct dyti_model *model,
-                                     uint32_t tp, uint32_t pp, uint32_t dp,
-                                     uint32_t zero, enum dyti_dtype dtype)
-{
-    struct dyti_layout_desc desc = {.phase = "test",
-                                    .world_size = tp * pp * dp,
-                                    .tp = tp,
-                                    .pp = pp,
-                                    .dp = dp,
-                                    .zero = zero};
-    struct dyti_layout *layout = NULL;
-
-    for (int k = 0; k < DYTI_KIND_COUNT; k++) {
-        desc.dtype[k] = DYTI_F32;
-        desc.residency[k] = DYTI_HELD;
-    }
-    desc.dtype[DYTI_PARAM] = dtype;
-    assert_ok(dyti_layout_build(model, &desc, &layout));
-    return layout;
 }
 
 /* For each element of each shard: store the value, or check it. */
