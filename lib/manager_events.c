@@ -66,10 +66,21 @@ static enum dyt_status check_hosts(const struct dyti_session_manager *m,
     return DYT_OK;
 }
 
+static bool has_members(const struct dyti_session_manager *m)
+{
+    for (size_t i = 0; i < m->member_count; i++) {
+        if (m->member[i].used) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static enum dyt_status check_job(struct dyti_session_manager *m,
                                  const struct dyti_msg_join *j)
 {
-    if (m->job[0] == '\0') {
+    if (m->params.job == NULL && !has_members(m)) {
+        /* the first gives it its name, until the last has left */
         snprintf(m->job, sizeof(m->job), "%s", j->job);
     }
     if (strcmp(m->job, j->job) != 0) {

@@ -295,7 +295,7 @@ enum dyt_status dyt_session_join(const struct dyt_session_params *params,
 
 void dyt_session_interrupt(dyt_session *s)
 {
-    if (s == NULL) {
+    if (s == NULL || s->pid != (uint32_t)getpid()) {
         return;
     }
     pthread_mutex_lock(&s->lock);
@@ -304,12 +304,10 @@ void dyt_session_interrupt(dyt_session *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-void dyt_session_leave(dyt_session *s)
+void dyti_session_end(struct dyt_session *s)
 {
-    if (s == NULL || s->pid != (uint32_t)getpid()) {
-        return; /* of a forked child: its threads are its parent's */
-    }
     dyti_session_service_stop(s);
+    dyti_session_await_callers(s);
     dyti_session_links_close(s);
     dyti_hub_client_close(s->client);
     stop_manager(s);

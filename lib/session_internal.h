@@ -81,6 +81,9 @@ struct dyti_session_link {
     char text[DYTI_SESSION_TEXT_BYTES]; /* of the report */
 };
 
+/* Hooks that may run at once: of a receive; of a release or restore. */
+enum dyti_hooked { DYTI_HOOKED_RECEIVE, DYTI_HOOKED_MEMORY, DYTI_HOOKED_COUNT };
+
 struct dyti_session_hook_state {
     bool wanted, failed; /* a hand asks, the caller pauses */
     bool paused;         /* the server, until it is resumed */
@@ -114,6 +117,10 @@ struct dyt_session {
     struct dyti_msg_request told[DYTI_SESSION_TOLD]; /* that nobody awaits */
     uint32_t told_count;
     bool ending;
+    uint32_t inside;            /* callers, that leaving waits for */
+    bool leaving, leaves_later; /* later: by the call whose hook left */
+    bool hooked[DYTI_HOOKED_COUNT];
+    pthread_t hook_thread[DYTI_HOOKED_COUNT];
     uint64_t interrupts;  /* asked for: a wait ends when it grows */
     enum dyt_status dead; /* DYT_OK: the manager is there */
     char dead_text[DYTI_SESSION_TEXT_BYTES];
@@ -177,6 +184,24 @@ struct dyt_ticket {
     enum dyt_status status;
     char text[DYTI_SESSION_TEXT_BYTES];
 };
+
+/* ---- session_calls.c ----------------------------------------------------- */
+
+/**
+ * Every public call on a session is between these two.
+ * @return DYT_ERR_INVALID  NULL
+ * @return DYT_ERR_STATE    it is being left, or is the parent's of this process
+ */
+enum dyt_status dyti_session_enter(struct dyt_session *s, const char *function);
+/* The last thing: it may be gone afterwards. */
+void dyti_session_exit(struct dyt_session *s);
+/* Under the lock; while a hook of the server runs in this thread. */
+void dyti_session_hook_begins(struct dyt_session *s, enum dyti_hooked which);
+void dyti_session_hook_ended(struct dyt_session *s, enum dyti_hooked which);
+/* Until nobody is inside any more; the service has ended. */
+void dyti_session_await_callers(struct dyt_session *s);
+/* session.c: what dyt_session_leave() does. */
+void dyti_session_end(struct dyt_session *s);
 
 /* ---- session_wait.c ------------------------------------------------------ */
 

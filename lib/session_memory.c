@@ -11,12 +11,12 @@
 
 /* ---- map ----------------------------------------------------------------- */
 
-enum dyt_status dyt_session_map(dyt_session *s, struct dyt_row *row,
+static enum dyt_status map_rows(struct dyt_session *s, struct dyt_row *row,
                                 uint64_t row_count)
 {
     enum dyt_status st = DYT_OK;
 
-    if (s == NULL || row == NULL) {
+    if (row == NULL) {
         return dyti_session_null("dyt_session_map");
     }
     for (uint64_t i = 0; i < row_count && st == DYT_OK; i++) {
@@ -39,6 +39,18 @@ enum dyt_status dyt_session_map(dyt_session *s, struct dyt_row *row,
     return st;
 }
 
+enum dyt_status dyt_session_map(dyt_session *s, struct dyt_row *row,
+                                uint64_t row_count)
+{
+    enum dyt_status st = dyti_session_enter(s, "dyt_session_map");
+
+    if (st == DYT_OK) {
+        st = map_rows(s, row, row_count);
+        dyti_session_exit(s);
+    }
+    return st;
+}
+
 enum dyt_status dyti_session_check_row(const struct dyt_session *s,
                                        uint64_t row)
 {
@@ -50,12 +62,12 @@ enum dyt_status dyti_session_check_row(const struct dyt_session *s,
                      (unsigned long long)(s->published ? s->row_count : 0));
 }
 
-enum dyt_status dyt_session_row_data(dyt_session *s, uint64_t row,
-                                     void **out_data)
+static enum dyt_status row_data(struct dyt_session *s, uint64_t row,
+                                void **out_data)
 {
     enum dyt_status st;
 
-    if (s == NULL || out_data == NULL) {
+    if (out_data == NULL) {
         return dyti_session_null("dyt_session_row_data");
     }
     pthread_mutex_lock(&s->lock);
@@ -69,12 +81,24 @@ enum dyt_status dyt_session_row_data(dyt_session *s, uint64_t row,
     return st;
 }
 
-enum dyt_status dyt_session_staged(dyt_session *s, uint64_t row,
+enum dyt_status dyt_session_row_data(dyt_session *s, uint64_t row,
+                                     void **out_data)
+{
+    enum dyt_status st = dyti_session_enter(s, "dyt_session_row_data");
+
+    if (st == DYT_OK) {
+        st = row_data(s, row, out_data);
+        dyti_session_exit(s);
+    }
+    return st;
+}
+
+static enum dyt_status staged_data(struct dyt_session *s, uint64_t row,
                                    void **out_data)
 {
     enum dyt_status st;
 
-    if (s == NULL || out_data == NULL) {
+    if (out_data == NULL) {
         return dyti_session_null("dyt_session_staged");
     }
     pthread_mutex_lock(&s->lock);
@@ -91,14 +115,26 @@ enum dyt_status dyt_session_staged(dyt_session *s, uint64_t row,
     return st;
 }
 
+enum dyt_status dyt_session_staged(dyt_session *s, uint64_t row,
+                                   void **out_data)
+{
+    enum dyt_status st = dyti_session_enter(s, "dyt_session_staged");
+
+    if (st == DYT_OK) {
+        st = staged_data(s, row, out_data);
+        dyti_session_exit(s);
+    }
+    return st;
+}
+
 /* ---- hooks and memory ---------------------------------------------------- */
 
-enum dyt_status dyt_session_set_hooks(dyt_session *s,
-                                      const struct dyt_session_hooks *hooks)
+static enum dyt_status set_hooks(struct dyt_session *s,
+                                 const struct dyt_session_hooks *hooks)
 {
     enum dyt_status st;
 
-    if (s == NULL || hooks == NULL) {
+    if (hooks == NULL) {
         return dyti_session_null("dyt_session_set_hooks");
     }
     st = dyti_struct_check("dyt_session_hooks", hooks->struct_size,
@@ -111,6 +147,18 @@ enum dyt_status dyt_session_set_hooks(dyt_session *s,
     memcpy(&s->hooks, hooks, sizeof(s->hooks));
     pthread_mutex_unlock(&s->lock);
     return DYT_OK;
+}
+
+enum dyt_status dyt_session_set_hooks(dyt_session *s,
+                                      const struct dyt_session_hooks *hooks)
+{
+    enum dyt_status st = dyti_session_enter(s, "dyt_session_set_hooks");
+
+    if (st == DYT_OK) {
+        st = set_hooks(s, hooks);
+        dyti_session_exit(s);
+    }
+    return st;
 }
 
 static const struct {
@@ -195,6 +243,23 @@ static enum dyt_status check_release(const struct dyt_session *s, uint32_t tags)
     return DYT_OK;
 }
 
+static enum dyt_status call_hook(struct dyt_session *s,
+                                 enum dyt_status (*hook)(void *arg,
+                                                         uint32_t tags),
+                                 uint32_t tags)
+{
+    enum dyt_status st;
+
+    pthread_mutex_lock(&s->lock);
+    dyti_session_hook_begins(s, DYTI_HOOKED_MEMORY);
+    pthread_mutex_unlock(&s->lock);
+    st = hook(s->hooks.arg, tags);
+    pthread_mutex_lock(&s->lock);
+    dyti_session_hook_ended(s, DYTI_HOOKED_MEMORY);
+    pthread_mutex_unlock(&s->lock);
+    return st;
+}
+
 /* The manager first: from then on nobody reads them.  Our pages last: a hook
  * that fails leaves them. */
 static enum dyt_status release(struct dyt_session *s, uint32_t tags)
@@ -207,7 +272,7 @@ static enum dyt_status release(struct dyt_session *s, uint32_t tags)
         return st;
     }
     if (s->hooks.release != NULL) {
-        st = s->hooks.release(s->hooks.arg, tags);
+        st = call_hook(s, s->hooks.release, tags);
         if (st != DYT_OK) {
             st = DYTI_FAIL(st, "the server's release hook failed for %s",
                            words(tags).text);
@@ -232,11 +297,10 @@ static enum dyt_status release(struct dyt_session *s, uint32_t tags)
     return st;
 }
 
-enum dyt_status dyt_session_release(dyt_session *s, uint32_t tags)
+static enum dyt_status release_tags(struct dyt_session *s, uint32_t tags)
 {
     bool begun = false;
-    enum dyt_status st =
-        s == NULL ? dyti_session_null("dyt_session_release") : check_tags(tags);
+    enum dyt_status st = check_tags(tags);
 
     if (st != DYT_OK) {
         return st;
@@ -253,6 +317,17 @@ enum dyt_status dyt_session_release(dyt_session *s, uint32_t tags)
     }
     if (begun) {
         end_memory(s);
+    }
+    return st;
+}
+
+enum dyt_status dyt_session_release(dyt_session *s, uint32_t tags)
+{
+    enum dyt_status st = dyti_session_enter(s, "dyt_session_release");
+
+    if (st == DYT_OK) {
+        st = release_tags(s, tags);
+        dyti_session_exit(s);
     }
     return st;
 }
@@ -291,7 +366,7 @@ static enum dyt_status restore(struct dyt_session *s, uint32_t tags)
                                  s->published ? s->row_count : 0);
     }
     if (st == DYT_OK && s->hooks.restore != NULL) {
-        st = s->hooks.restore(s->hooks.arg, tags);
+        st = call_hook(s, s->hooks.restore, tags);
         if (st != DYT_OK) {
             st = DYTI_FAIL(st, "the server's restore hook failed for %s",
                            words(tags).text);
@@ -300,11 +375,10 @@ static enum dyt_status restore(struct dyt_session *s, uint32_t tags)
     return st == DYT_OK && weights ? tell_manager(s, DYTI_REQUEST_RESTORE) : st;
 }
 
-enum dyt_status dyt_session_restore(dyt_session *s, uint32_t tags)
+static enum dyt_status restore_tags(struct dyt_session *s, uint32_t tags)
 {
     bool begun = false;
-    enum dyt_status st =
-        s == NULL ? dyti_session_null("dyt_session_restore") : check_tags(tags);
+    enum dyt_status st = check_tags(tags);
 
     if (st != DYT_OK) {
         return st;
@@ -325,6 +399,17 @@ enum dyt_status dyt_session_restore(dyt_session *s, uint32_t tags)
     }
     if (begun) {
         end_memory(s);
+    }
+    return st;
+}
+
+enum dyt_status dyt_session_restore(dyt_session *s, uint32_t tags)
+{
+    enum dyt_status st = dyti_session_enter(s, "dyt_session_restore");
+
+    if (st == DYT_OK) {
+        st = restore_tags(s, tags);
+        dyti_session_exit(s);
     }
     return st;
 }

@@ -140,16 +140,16 @@ void dyti_session_withdraw_written(struct dyt_session *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-enum dyt_status dyt_session_offer(dyt_session *s,
-                                  const struct dyt_offer_params *params,
-                                  dyt_ticket **out_ticket)
+static enum dyt_status offer(struct dyt_session *s,
+                             const struct dyt_offer_params *params,
+                             dyt_ticket **out_ticket)
 {
     struct dyti_msg_request r = {.what = DYTI_REQUEST_OFFER};
     struct dyt_ticket *t;
     enum dyt_status st;
 
-    if (s == NULL || params == NULL || out_ticket == NULL) {
-        return DYTI_FAIL(DYT_ERR_INVALID, "dyt_session_offer: a NULL argument");
+    if (params == NULL || out_ticket == NULL) {
+        return dyti_session_null("dyt_session_offer");
     }
     t = calloc(1, sizeof(*t));
     if (t == NULL) {
@@ -185,6 +185,19 @@ enum dyt_status dyt_session_offer(dyt_session *s,
     return DYT_OK;
 }
 
+enum dyt_status dyt_session_offer(dyt_session *s,
+                                  const struct dyt_offer_params *params,
+                                  dyt_ticket **out_ticket)
+{
+    enum dyt_status st = dyti_session_enter(s, "dyt_session_offer");
+
+    if (st == DYT_OK) {
+        st = offer(s, params, out_ticket);
+        dyti_session_exit(s);
+    }
+    return st;
+}
+
 /* Under the lock. */
 static enum dyt_status ended(const struct dyt_ticket *t)
 {
@@ -199,20 +212,12 @@ static bool is_done(struct dyt_session *s, void *ticket)
     return t->done;
 }
 
-enum dyt_status dyt_ticket_wait(dyt_ticket *t, int64_t deadline_ns)
+static enum dyt_status wait_ticket(struct dyt_session *s, struct dyt_ticket *t,
+                                   int64_t deadline_ns)
 {
-    struct dyt_session *s;
-    int64_t until;
+    int64_t until = dyti_session_until(s, deadline_ns);
     enum dyt_status st;
 
-    if (t == NULL) {
-        return DYTI_FAIL(DYT_ERR_INVALID, "dyt_ticket_wait: a NULL argument");
-    }
-    s = t->session;
-    if (s == NULL) {
-        return ended(t);
-    }
-    until = dyti_session_until(s, deadline_ns);
     pthread_mutex_lock(&s->lock);
     st = dyti_session_wait(s, until, true, is_done, t);
     if (st == DYT_OK) {
@@ -226,40 +231,57 @@ enum dyt_status dyt_ticket_wait(dyt_ticket *t, int64_t deadline_ns)
     return st;
 }
 
-enum dyt_status dyt_ticket_done(dyt_ticket *t)
+enum dyt_status dyt_ticket_wait(dyt_ticket *t, int64_t deadline_ns)
 {
-    enum dyt_status st = DYT_PENDING;
-
-    if (t == NULL) {
-        return DYTI_FAIL(DYT_ERR_INVALID, "dyt_ticket_done: a NULL argument");
-    }
-    if (t->session == NULL) {
-        return ended(t);
-    }
-    pthread_mutex_lock(&t->session->lock);
-    if (t->done) {
-        st = ended(t);
-    }
-    pthread_mutex_unlock(&t->session->lock);
-    return st;
-}
-
-enum dyt_status dyt_ticket_cancel(dyt_ticket *t)
-{
-    struct dyti_msg_request r = {.what = DYTI_REQUEST_CANCEL};
     struct dyt_session *s;
     enum dyt_status st;
-    int64_t until;
 
     if (t == NULL) {
-        return DYTI_FAIL(DYT_ERR_INVALID, "dyt_ticket_cancel: a NULL argument");
+        return dyti_session_null("dyt_ticket_wait");
     }
     s = t->session;
     if (s == NULL) {
-        return DYT_OK;
+        return ended(t);
     }
-    until = dyti_session_until(s, -1);
-    r.version = t->version;
+    st = dyti_session_enter(s, "dyt_ticket_wait");
+    if (st == DYT_OK) {
+        st = wait_ticket(s, t, deadline_ns);
+        dyti_session_exit(s);
+    }
+    return st;
+}
+
+enum dyt_status dyt_ticket_done(dyt_ticket *t)
+{
+    struct dyt_session *s;
+    enum dyt_status st;
+
+    if (t == NULL) {
+        return dyti_session_null("dyt_ticket_done");
+    }
+    s = t->session;
+    if (s == NULL) {
+        return ended(t);
+    }
+    st = dyti_session_enter(s, "dyt_ticket_done");
+    if (st != DYT_OK) {
+        return st;
+    }
+    pthread_mutex_lock(&s->lock);
+    st = t->done ? ended(t) : DYT_PENDING;
+    pthread_mutex_unlock(&s->lock);
+    dyti_session_exit(s);
+    return st;
+}
+
+static enum dyt_status cancel_ticket(struct dyt_session *s,
+                                     struct dyt_ticket *t)
+{
+    struct dyti_msg_request r = {.what = DYTI_REQUEST_CANCEL,
+                                 .version = t->version};
+    int64_t until = dyti_session_until(s, -1);
+    enum dyt_status st;
+
     pthread_mutex_lock(&s->lock);
     if (!t->done) {
         dyti_session_tell(s, &r);
@@ -274,18 +296,39 @@ enum dyt_status dyt_ticket_cancel(dyt_ticket *t)
     return st;
 }
 
+enum dyt_status dyt_ticket_cancel(dyt_ticket *t)
+{
+    struct dyt_session *s;
+    enum dyt_status st;
+
+    if (t == NULL) {
+        return dyti_session_null("dyt_ticket_cancel");
+    }
+    s = t->session;
+    if (s == NULL) {
+        return DYT_OK;
+    }
+    st = dyti_session_enter(s, "dyt_ticket_cancel");
+    if (st == DYT_OK) {
+        st = cancel_ticket(s, t);
+        dyti_session_exit(s);
+    }
+    return st;
+}
+
 void dyt_ticket_destroy(dyt_ticket *t)
 {
-    if (t == NULL) {
-        return;
-    }
-    (void)dyt_ticket_cancel(t); /* nothing where it is done */
-    if (t->session != NULL) {
-        struct dyt_session *s = t->session;
+    struct dyt_session *s = t != NULL ? t->session : NULL;
 
+    if (s != NULL) {
+        if (dyti_session_enter(s, "dyt_ticket_destroy") != DYT_OK) {
+            return; /* a forked child's copy, or its session goes with it */
+        }
+        (void)cancel_ticket(s, t); /* nothing where it is done */
         pthread_mutex_lock(&s->lock);
         forget(s, t);
         pthread_mutex_unlock(&s->lock);
+        dyti_session_exit(s);
     }
     free(t);
 }
@@ -297,14 +340,10 @@ bool dyti_session_is_pinned(const struct dyt_session *s)
            !(s->whole != NULL && s->whole_version == s->ticket->version);
 }
 
-enum dyt_status dyt_session_will_write(dyt_session *s)
+static enum dyt_status will_write(struct dyt_session *s)
 {
     enum dyt_status st = DYT_OK;
 
-    if (s == NULL) {
-        return DYTI_FAIL(DYT_ERR_INVALID,
-                         "dyt_session_will_write: a NULL argument");
-    }
     pthread_mutex_lock(&s->lock);
     if (dyti_session_is_pinned(s)) {
         st = DYTI_FAIL(DYT_ERR_STATE,
@@ -313,5 +352,16 @@ enum dyt_status dyt_session_will_write(dyt_session *s)
                        (unsigned long long)s->ticket->version);
     }
     pthread_mutex_unlock(&s->lock);
+    return st;
+}
+
+enum dyt_status dyt_session_will_write(dyt_session *s)
+{
+    enum dyt_status st = dyti_session_enter(s, "dyt_session_will_write");
+
+    if (st == DYT_OK) {
+        st = will_write(s);
+        dyti_session_exit(s);
+    }
     return st;
 }

@@ -48,6 +48,14 @@ static enum dyt_status check_params(const struct dyt_session_params *p)
         return DYTI_FAIL(DYT_ERR_CONFIG, "pool \"%.80s\": at most 63 bytes",
                          p->pool);
     }
+    for (uint32_t i = 0; p->attribute != NULL && i < p->attribute_count; i++) {
+        if (p->attribute[i].name == NULL || p->attribute[i].name[0] == '\0') {
+            return DYTI_FAIL(DYT_ERR_CONFIG,
+                             "attribute %u of %u has no name: give the one "
+                             "that the rules ask for, such as head_dim",
+                             i, p->attribute_count);
+        }
+    }
     if ((p->expert_count > 0 && p->expert == NULL) ||
         (p->attribute_count > 0 && p->attribute == NULL)) {
         return DYTI_FAIL(DYT_ERR_CONFIG, "experts or attributes are counted, "

@@ -59,9 +59,26 @@ static enum dyt_status copy_rows(struct dyt_session *s,
                 return DYTI_FAIL(DYT_ERR_NOMEM, "%llu bytes for row %s",
                                  (unsigned long long)need, s->row[i].name);
             }
+            memset(s->staged[i], 0, need); /* padding is zero */
             s->row[i].data = s->staged[i];
             s->row[i].fd = -1;
             memset(s->row[i].stride, 0, sizeof(s->row[i].stride));
+        }
+    }
+    return DYT_OK;
+}
+
+/* What is lent holds nothing that could be offered. */
+static enum dyt_status check_staged(const struct dyt_session *s)
+{
+    for (uint64_t i = 0;
+         s->params.role == DYT_ROLE_TRAINER && i < s->row_count; i++) {
+        if ((s->row[i].flags & DYT_ROW_STAGED) != 0) {
+            return DYTI_FAIL(DYT_ERR_INVALID,
+                             "row %s: DYT_ROW_STAGED asks for memory to "
+                             "receive into, and a trainer offers what it has: "
+                             "give data or fd",
+                             s->row[i].name);
         }
     }
     return DYT_OK;
@@ -77,6 +94,7 @@ static enum dyt_status prepare_view(struct dyt_session *s,
     pthread_mutex_lock(&s->lock);
     st = st != DYT_OK ? st : copy_rows(s, view);
     pthread_mutex_unlock(&s->lock);
+    st = st != DYT_OK ? st : check_staged(s);
     own.row = s->row;
     own.row_count = s->row_count;
     return st != DYT_OK ? st
@@ -114,15 +132,15 @@ static enum dyt_status name_draft(const struct dyt_session *s,
                      pool, text);
 }
 
-enum dyt_status dyt_session_publish(dyt_session *s, const struct dyt_view *view,
-                                    const struct dyt_rules *rules)
+static enum dyt_status publish(struct dyt_session *s,
+                               const struct dyt_view *view,
+                               const struct dyt_rules *rules)
 {
     struct dyti_msg_request request = {.what = DYTI_REQUEST_PUBLISH};
     enum dyt_status st = DYT_OK;
 
-    if (s == NULL || view == NULL) {
-        return DYTI_FAIL(DYT_ERR_INVALID,
-                         "dyt_session_publish: a NULL argument");
+    if (view == NULL) {
+        return dyti_session_null("dyt_session_publish");
     }
     pthread_mutex_lock(&s->lock);
     if (s->published) {
@@ -158,5 +176,17 @@ enum dyt_status dyt_session_publish(dyt_session *s, const struct dyt_view *view,
         s->row[i].piece_count = 0;
     }
     pthread_mutex_unlock(&s->lock);
+    return st;
+}
+
+enum dyt_status dyt_session_publish(dyt_session *s, const struct dyt_view *view,
+                                    const struct dyt_rules *rules)
+{
+    enum dyt_status st = dyti_session_enter(s, "dyt_session_publish");
+
+    if (st == DYT_OK) {
+        st = publish(s, view, rules);
+        dyti_session_exit(s);
+    }
     return st;
 }

@@ -29,9 +29,11 @@ enum dyt_status dyti_session_resume(struct dyt_session *s)
     }
     s->hook = (struct dyti_session_hook_state){0};
     if (paused && s->hooks.resume != NULL) {
+        dyti_session_hook_begins(s, DYTI_HOOKED_RECEIVE);
         pthread_mutex_unlock(&s->lock);
         st = s->hooks.resume(s->hooks.arg);
         pthread_mutex_lock(&s->lock);
+        dyti_session_hook_ended(s, DYTI_HOOKED_RECEIVE);
         if (st != DYT_OK) {
             st = DYTI_FAIL(st, "the server's resume hook failed");
         }
@@ -61,9 +63,9 @@ static void copy_report(const struct dyt_session *s, enum dyt_status st,
     memcpy(out, &r, size < sizeof(r) ? size : sizeof(r));
 }
 
-enum dyt_status dyt_session_receive(dyt_session *s, uint64_t version,
-                                    int64_t deadline_ns,
-                                    struct dyt_switch_report *out_report)
+static enum dyt_status receive_version(struct dyt_session *s, uint64_t version,
+                                       int64_t deadline_ns,
+                                       struct dyt_switch_report *out_report)
 {
     struct dyti_msg_request r = {.what = DYTI_REQUEST_RECEIVE,
                                  .version = version};
@@ -72,9 +74,6 @@ enum dyt_status dyt_session_receive(dyt_session *s, uint64_t version,
     char text[DYTI_SESSION_TEXT_BYTES];
     enum dyt_status st = DYT_OK, resumed;
 
-    if (s == NULL) {
-        return dyti_session_null("dyt_session_receive");
-    }
     if (out_report != NULL) {
         st = dyti_struct_check("dyt_switch_report", out_report->struct_size,
                                (uint32_t)sizeof(uint32_t) * 2u);
@@ -108,11 +107,25 @@ enum dyt_status dyt_session_receive(dyt_session *s, uint64_t version,
     return resumed;
 }
 
-enum dyt_status dyt_session_valid(dyt_session *s, uint64_t *out_version)
+enum dyt_status dyt_session_receive(dyt_session *s, uint64_t version,
+                                    int64_t deadline_ns,
+                                    struct dyt_switch_report *out_report)
+{
+    enum dyt_status st = dyti_session_enter(s, "dyt_session_receive");
+
+    if (st == DYT_OK) {
+        st = receive_version(s, version, deadline_ns, out_report);
+        dyti_session_exit(s);
+    }
+    return st;
+}
+
+static enum dyt_status valid_version(struct dyt_session *s,
+                                     uint64_t *out_version)
 {
     enum dyt_status st = DYT_OK;
 
-    if (s == NULL || out_version == NULL) {
+    if (out_version == NULL) {
         return dyti_session_null("dyt_session_valid");
     }
     pthread_mutex_lock(&s->lock);
@@ -134,12 +147,23 @@ enum dyt_status dyt_session_valid(dyt_session *s, uint64_t *out_version)
     return st;
 }
 
-enum dyt_status dyt_session_changed(dyt_session *s, uint64_t *out_row,
+enum dyt_status dyt_session_valid(dyt_session *s, uint64_t *out_version)
+{
+    enum dyt_status st = dyti_session_enter(s, "dyt_session_valid");
+
+    if (st == DYT_OK) {
+        st = valid_version(s, out_version);
+        dyti_session_exit(s);
+    }
+    return st;
+}
+
+static enum dyt_status changed_rows(struct dyt_session *s, uint64_t *out_row,
                                     size_t capacity, size_t *out_count)
 {
     size_t n = 0;
 
-    if (s == NULL || out_count == NULL || (capacity > 0 && out_row == NULL)) {
+    if (out_count == NULL || (capacity > 0 && out_row == NULL)) {
         return dyti_session_null("dyt_session_changed");
     }
     pthread_mutex_lock(&s->lock);
@@ -156,14 +180,26 @@ enum dyt_status dyt_session_changed(dyt_session *s, uint64_t *out_row,
     return DYT_OK;
 }
 
-enum dyt_status dyt_session_row_hash(dyt_session *s, uint64_t row,
-                                     uint64_t *out_hash)
+enum dyt_status dyt_session_changed(dyt_session *s, uint64_t *out_row,
+                                    size_t capacity, size_t *out_count)
+{
+    enum dyt_status st = dyti_session_enter(s, "dyt_session_changed");
+
+    if (st == DYT_OK) {
+        st = changed_rows(s, out_row, capacity, out_count);
+        dyti_session_exit(s);
+    }
+    return st;
+}
+
+static enum dyt_status row_hash(struct dyt_session *s, uint64_t row,
+                                uint64_t *out_hash)
 {
     struct dyti_msg_request none = {0};
     struct dyti_call answer;
     enum dyt_status st;
 
-    if (s == NULL || out_hash == NULL) {
+    if (out_hash == NULL) {
         return dyti_session_null("dyt_session_row_hash");
     }
     pthread_mutex_lock(&s->lock);
@@ -175,6 +211,18 @@ enum dyt_status dyt_session_row_hash(dyt_session *s, uint64_t row,
              : dyti_session_call(s, DYTI_CALL_HASH, &none, -1, NULL, &answer);
     if (st == DYT_OK) {
         *out_hash = answer.hash;
+    }
+    return st;
+}
+
+enum dyt_status dyt_session_row_hash(dyt_session *s, uint64_t row,
+                                     uint64_t *out_hash)
+{
+    enum dyt_status st = dyti_session_enter(s, "dyt_session_row_hash");
+
+    if (st == DYT_OK) {
+        st = row_hash(s, row, out_hash);
+        dyti_session_exit(s);
     }
     return st;
 }

@@ -80,9 +80,11 @@ static void serve_hook(struct dyt_session *s)
         return;
     }
     s->hook.wanted = false;
+    dyti_session_hook_begins(s, DYTI_HOOKED_RECEIVE);
     pthread_mutex_unlock(&s->lock);
     st = s->hooks.pause(s->hooks.arg);
     pthread_mutex_lock(&s->lock);
+    dyti_session_hook_ended(s, DYTI_HOOKED_RECEIVE);
     s->hook.paused = st == DYT_OK;
     s->hook.failed = st != DYT_OK;
     pthread_cond_broadcast(&s->changed);

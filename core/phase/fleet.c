@@ -349,19 +349,6 @@ static void answer_others(struct dyti_fleet *fleet, uint32_t group,
     }
 }
 
-/* Without replicas the next trainer may bring another model. */
-static bool anybody_fits(const struct dyti_fleet *fleet)
-{
-    for (uint32_t i = 0; i < fleet->member_count; i++) {
-        if (fleet->member[i].state != DYTI_MEMBER_FREE &&
-            (fleet->member[i].publishing ||
-             fleet->member[i].state >= DYTI_MEMBER_FITTED)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static void take_gone(struct dyti_fleet *fleet,
                       const struct dyti_fleet_event *e)
 {
@@ -403,7 +390,7 @@ static void take_gone(struct dyti_fleet *fleet,
     }
     if (group == 0 && is_deserted(g)) {
         fleet->building = false;
-        fleet->catalogue = fleet->catalogue && anybody_fits(fleet);
+        dyti_fleet_forget_catalogue(fleet);
     }
     if (!died && group != 0 && is_deserted(g) && dyti_group_is_idle(g)) {
         g->used = false;

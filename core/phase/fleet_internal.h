@@ -58,6 +58,7 @@ void dyti_fleet_blame(struct dyti_fleet_group *group, enum dyt_status status,
                       const char *text);
 
 /* fleet_publish.c */
+void dyti_fleet_forget_catalogue(struct dyti_fleet *fleet);
 void dyti_fleet_refuse_group(struct dyti_fleet *fleet, uint32_t group,
                              enum dyt_status status, const char *text);
 void dyti_fleet_take_built(struct dyti_fleet *fleet,

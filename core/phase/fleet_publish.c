@@ -17,6 +17,38 @@ static bool all_at_least(const struct dyti_fleet *fleet,
     return g->used;
 }
 
+/* Rows come before the wish to publish them, and who has not wished it yet
+ * would not hear what is wrong with them. */
+static bool all_publish(const struct dyti_fleet *fleet,
+                        const struct dyti_fleet_group *g)
+{
+    for (uint32_t r = 0; r < g->size; r++) {
+        if (g->member[r] == NONE || !fleet->member[g->member[r]].publishing) {
+            return false;
+        }
+    }
+    return g->used;
+}
+
+static bool anybody_fits(const struct dyti_fleet *fleet)
+{
+    for (uint32_t i = 0; i < fleet->member_count; i++) {
+        if (fleet->member[i].state != DYTI_MEMBER_FREE &&
+            (fleet->member[i].publishing ||
+             fleet->member[i].state >= DYTI_MEMBER_FITTED)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Unless somebody has fitted in: the next rows may be another model's, or the
+ * right ones after a mistake. */
+void dyti_fleet_forget_catalogue(struct dyti_fleet *fleet)
+{
+    fleet->catalogue = fleet->catalogue && anybody_fits(fleet);
+}
+
 /* Nobody of the group is published: they may try again. */
 void dyti_fleet_refuse_group(struct dyti_fleet *fleet, uint32_t group,
                              enum dyt_status status, const char *text)
@@ -35,13 +67,17 @@ void dyti_fleet_refuse_group(struct dyti_fleet *fleet, uint32_t group,
                               status, text);
         }
     }
+    if (group == 0) {
+        dyti_fleet_forget_catalogue(fleet);
+    }
 }
 
 /* Ask for the catalogue once all rows are in, for checks once all memory is. */
 void dyti_fleet_pump_publish(struct dyti_fleet *fleet)
 {
     if (!fleet->catalogue && !fleet->building &&
-        all_at_least(fleet, &fleet->group[0], DYTI_MEMBER_LISTED)) {
+        all_at_least(fleet, &fleet->group[0], DYTI_MEMBER_LISTED) &&
+        all_publish(fleet, &fleet->group[0])) {
         fleet->building = dyti_fleet_act(fleet, DYTI_ACT_CATALOGUE) != NULL;
     }
     for (uint32_t i = 0; fleet->catalogue && i < fleet->group_count; i++) {

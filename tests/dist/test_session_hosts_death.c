@@ -280,6 +280,19 @@ static void is_invalid(uint32_t i)
     assert_non_null(strstr(a.text, "INVALID"));
 }
 
+static void is_invalid_or_holds(uint32_t i, uint64_t version)
+{
+    struct answer a = {0};
+
+    ask(i, LOOK, &a);
+    if (a.status == DYT_OK) {
+        assert_int_equal(version, a.version);
+    } else {
+        assert_int_equal(DYT_ERR_STATE, a.status);
+        assert_non_null(strstr(a.text, "INVALID"));
+    }
+}
+
 static void all_get(uint64_t version)
 {
     order_version(version);
@@ -370,9 +383,12 @@ static enum dyti_switch_point point_of(uint64_t i)
     return point[(i + i / 3) % 3];
 }
 
-static void check_mode(uint32_t i, uint32_t commit)
+/* In place a peer may die before this one has written its first byte. */
+static void check_mode(uint32_t i, uint32_t commit, enum dyti_switch_point at)
 {
-    if (commit == DYT_COMMIT_IN_PLACE) {
+    if (commit == DYT_COMMIT_IN_PLACE && at == DYTI_AT_PREPARED) {
+        is_invalid_or_holds(i, 1);
+    } else if (commit == DYT_COMMIT_IN_PLACE) {
         is_invalid(i);
     } else {
         must_hold(i, 1);
@@ -393,7 +409,7 @@ static void a_source_dies(void **state)
         failed_by_peer(0);
         for (uint32_t r = 2; r < 4; r++) {
             failed_by_peer(r);
-            check_mode(r, commit);
+            check_mode(r, commit, point_of(i));
         }
         /* a trainer comes back whole */
         tell(&job.actor[0], LEAVE, 0, DYTI_AT_START);
@@ -415,7 +431,7 @@ static void receiver_dies(const char *manager_host, size_t m,
     order_version(2);
     is_dead(3);
     failed_by_peer(2);
-    check_mode(2, mode[m].commit);
+    check_mode(2, mode[m].commit, at);
     hear_ok(4, "the other replica");
     must_hold(4, 2);
     hear_ok(0, "the trainer");

@@ -329,6 +329,9 @@ static void pay(struct world *w, uint32_t at)
                                 : r->broken ? 0
                                             : w->held[d.member];
         }
+    } else if (d.kind == DYTI_FLEET_BUILT && w->faults && draw(w, 4) == 0) {
+        e.status = DYT_ERR_LAYOUT;
+        e.text = "rows contradict each other";
     } else if (d.kind == DYTI_FLEET_READY && w->faults && draw(w, 8) == 0) {
         e.status = DYT_ERR_NOMEM;
         e.text = "no memory";

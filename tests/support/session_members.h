@@ -402,9 +402,16 @@ static inline struct dyt_view member_view(struct member *m)
                              .row_count = m->rows};
 }
 
-static inline enum dyt_status enter(struct member *m)
+/* It has joined: once, or again where that failed. */
+static inline enum dyt_status member_publish(struct member *m)
 {
     struct dyt_view view = member_view(m);
+
+    return keep_status(m, dyt_session_publish(m->session, &view, m->rules));
+}
+
+static inline enum dyt_status enter(struct member *m)
+{
     enum dyt_status st = dyt_session_join(&m->join, &m->session);
 
     if (st == DYT_OK && m->hooked) {
@@ -414,8 +421,7 @@ static inline enum dyt_status enter(struct member *m)
     if (st == DYT_OK && m->join.memory == DYT_MEMORY_MAPPED) {
         st = dyt_session_map(m->session, m->row, m->rows);
     }
-    st = st != DYT_OK ? st : dyt_session_publish(m->session, &view, m->rules);
-    return keep_status(m, st);
+    return st != DYT_OK ? keep_status(m, st) : member_publish(m);
 }
 
 static inline enum dyt_status receive(struct member *m)

@@ -81,6 +81,54 @@ static void a_place_is_taken_once(void **state)
     end_world(w);
 }
 
+/* Rows come before the wish to publish them: who is not waiting yet would not
+ * hear that they do not fit, and they would be looked at for ever. */
+static void rows_are_looked_at_when_all_who_brought_them_wait(void **state)
+{
+    struct world *w = new_world();
+
+    (void)state;
+    for (uint32_t r = 0; r < 2; r++) {
+        assert_int_equal(r, join(w, NONE, r, 2));
+    }
+    assert_ok(publish(w, 0));
+    take(w, (struct dyti_fleet_event){.kind = DYTI_FLEET_LISTED, .member = 1});
+    assert_int_equal(0, w->due_count);
+    assert_ok(ask(w, 1, ASK_PUBLISH,
+                  (struct dyti_fleet_event){.kind = DYTI_FLEET_PUBLISH}));
+    assert_int_equal(1, w->due_count);
+    w->due_count = 0;
+    take(w, (struct dyti_fleet_event){.kind = DYTI_FLEET_BUILT,
+                                      .status = DYT_ERR_LAYOUT,
+                                      .text = "they contradict each other"});
+    for (uint32_t r = 0; r < 2; r++) {
+        assert_false(w->asked[r][ASK_PUBLISH]);
+        assert_int_equal(DYT_ERR_LAYOUT, w->said[r][ASK_PUBLISH]);
+    }
+    assert_int_equal(0, w->due_count);
+    for (uint32_t r = 0; r < 2; r++) {
+        assert_ok(publish(w, r));
+    }
+    /* what they hold does not fit what they said: other rows may come */
+    pay(w, 0);
+    assert_true(w->fleet.catalogue);
+    w->due_count = 0;
+    take(w, (struct dyti_fleet_event){.kind = DYTI_FLEET_FITTED,
+                                      .member = 1,
+                                      .status = DYT_ERR_LAYOUT,
+                                      .text = "it is larger"});
+    assert_int_equal(DYT_ERR_LAYOUT, w->said[0][ASK_PUBLISH]);
+    assert_false(w->fleet.catalogue);
+    for (uint32_t r = 0; r < 2; r++) {
+        assert_ok(publish(w, r));
+    }
+    pay_all(w);
+    for (uint32_t r = 0; r < 2; r++) {
+        assert_int_equal(DYT_OK, w->said[r][ASK_PUBLISH]);
+    }
+    end_world(w);
+}
+
 static void a_late_replica_asks_its_sibling(void **state)
 {
     struct world *w = published(1);
@@ -580,6 +628,7 @@ static void no_order_of_events_breaks_it(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_version_goes_out_and_the_rows_are_free),
     cmocka_unit_test(a_place_is_taken_once),
+    cmocka_unit_test(rows_are_looked_at_when_all_who_brought_them_wait),
     cmocka_unit_test(a_late_replica_asks_its_sibling),
     cmocka_unit_test(rolling_is_one_after_the_other),
     cmocka_unit_test(all_replicas_take_it_at_once),
