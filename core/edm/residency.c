@@ -149,9 +149,14 @@ static enum dyt_status change(struct dyti_world *world, bool wakes,
     /* to the start of the next region: the last page is nobody else's */
     bytes = dyti_align_up(bytes, DYTI_ARENA_ALIGN);
     st = ops->touched(mem, offset, bytes, &before);
-    if (st == DYT_OK) {
-        st = wakes ? ops->wake(mem, offset, bytes)
-                   : ops->drop(mem, offset, bytes);
+    if (st == DYT_OK && !wakes) {
+        dyti_world_attach(world, false, offset, bytes);
+        st = ops->drop(mem, offset, bytes);
+    } else if (st == DYT_OK) {
+        st = ops->wake(mem, offset, bytes);
+        if (st == DYT_OK) {
+            dyti_world_attach(world, true, offset, bytes);
+        }
     }
     st = st != DYT_OK ? st : ops->touched(mem, offset, bytes, &after);
     less = wakes ? before : after;

@@ -228,6 +228,9 @@ static enum dyt_status open_memory(struct dyti_world *world)
         st = open_segment(world, r);
     }
     st = st != DYT_OK ? st : dyti_world_reach_agree(world);
+    if (st == DYT_OK) {
+        dyti_world_attach(world, true, 0, bytes);
+    }
     return st == DYT_OK ? meet(world) : st;
 }
 
@@ -321,9 +324,7 @@ void dyti_world_close(struct dyti_world *world)
     if (world->message != NULL) {
         world->params.message->close(world->message);
     }
-    if (world->message_group != NULL) {
-        world->params.message_group->close(world->message_group);
-    }
+    dyti_world_close_messages(world);
     for (size_t i = 0; world->group != NULL && i < world->table.entry_count;
          i++) {
         if (world->group[i] != NULL) {

@@ -148,58 +148,6 @@ out:
     return st;
 }
 
-/* ---- messages ---------------------------------------------------------------
- */
-
-uint64_t dyti_world_message_bytes(const struct dyti_group_ops *message_group,
-                                  uint32_t world_size)
-{
-    return message_group == NULL
-               ? 0
-               : (message_group->region_bytes(world_size) + 63u) / 64u * 64u;
-}
-
-/* A group of devices is for worlds in which all are of devices: who has memory
- * of a host has no part in it. */
-enum dyt_status dyti_world_open_messages(struct dyti_world *world)
-{
-    const struct dyti_world_params *params = &world->params;
-    struct dyti_group_params group = {
-        .struct_size = sizeof(group),
-        .name = "messages",
-        .rank = params->rank,
-        .size = params->world_size,
-        .world_rank = world->table.entry[0].member,
-        .shared = (unsigned char *)world->control_mem.base + world->message_at,
-        .shared_bytes =
-            dyti_world_message_bytes(params->message_group, params->world_size),
-        .abort = &world->control->abort,
-        .timeout_ns = params->timeout_ns,
-        .oversubscribed = params->oversubscribed,
-        .stream = dyti_kernels_stream(&params->kernels)};
-    enum dyt_status st;
-
-    world->all = dyti_world_all(world);
-    if (params->message_group == NULL || params->world_size == 1) {
-        return DYT_OK;
-    }
-    for (uint32_t r = 0; r < params->world_size; r++) {
-        if (!dyti_world_is_device(world, r)) {
-            return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                             "messages by \"%s\" between devices: rank %u has "
-                             "memory of a host; leave the messages to \"%s\"",
-                             params->message_group->name, r,
-                             params->group->name);
-        }
-    }
-    st = params->message_group->open(&group, &world->message_group);
-    if (st == DYT_OK) {
-        world->all.ops = params->message_group;
-        world->all.self = world->message_group;
-    }
-    return st;
-}
-
 /* ---- peers' memory ----------------------------------------------------------
  */
 

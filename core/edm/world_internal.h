@@ -3,6 +3,7 @@
 #define DYTI_EDM_WORLD_INTERNAL_H
 
 #include "edm/groups.h"
+#include "edm/teams.h"
 
 /* A switch that was prepared once. */
 struct dyti_prepared {
@@ -34,6 +35,9 @@ struct dyti_world {
     struct dyti_group all; /* what the message mover borrows */
     void *message_group;   /* all ranks, of devices; NULL: there is none */
     uint64_t message_at;   /* byte of its region in the control segment */
+    struct dyti_team_table teams;  /* of the message group: all there are … */
+    struct dyti_switch_team *team; /* … and [team_count] this rank's; owned */
+    uint32_t team_count;
     /* [world_size] ranks with equal numbers map each other's memory: that of
      * the first of them; owned. */
     uint32_t *reach;
@@ -61,10 +65,19 @@ bool dyti_world_maps(const struct dyti_world *world, uint32_t rank);
 enum dyt_status dyti_world_reach_init(struct dyti_world *world);
 /* … and who does, when all have tried.  Collective. */
 enum dyt_status dyti_world_reach_agree(struct dyti_world *world);
-/* The group that carries messages, in world->all. */
-enum dyt_status dyti_world_open_messages(struct dyti_world *world);
 /* dyti_world_refresh(), as switches call it. */
 enum dyt_status dyti_world_met(void *world);
+
+/* ---- world_group.c --------------------------------------------------------
+ */
+
+/* The group that carries messages, in world->all, and its teams. */
+enum dyt_status dyti_world_open_messages(struct dyti_world *world);
+void dyti_world_close_messages(struct dyti_world *world);
+/* Whole parts of this rank's segment have memory behind them, or are about to
+ * lose it: the message group hears of it. */
+void dyti_world_attach(struct dyti_world *world, bool is_there, uint64_t offset,
+                       uint64_t bytes);
 
 /* ---- backup.c -------------------------------------------------------------
  */

@@ -8,9 +8,12 @@
  *
  * Where segments are memory of a device, slots are memory that host and device
  * share: a PACK's work has ended before its MOVE is posted, an UNPACK's before
- * its slot is used again (exec/queue.c). */
+ * its slot is used again (exec/queue.c).  Or they are the device's too, where a
+ * group of devices carries messages; it may then make collectives as such
+ * (exec/joint.h). */
+#include "exec/joint.h"
 #include "exec/pack.h"
-#include "exec/switch_internal.h"
+#include "exec/staging.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,9 +36,9 @@ struct payload {
 struct dyti_messages {
     const struct dyti_mover_ops *mover;
     void *mover_self;
-    const struct dyti_memory_ops *memory; /* of own_staging; NULL: ordinary */
-    unsigned char *staging;               /* [schedule->staging_bytes] */
-    unsigned char *own_staging;       /* the same where it is owned, or NULL */
+    struct dyti_staging memory; /* slots, then buffers of joints */
+    unsigned char *staging;     /* [schedule->staging_bytes] and more: there */
+    struct dyti_joints joints;
     struct dyti_stream_boxes *stream; /* [stream_count], owned */
     uint32_t *link; /* [2 * world_size] next to post of each link, owned */
     bool *ready;    /* [step_count] may be posted when its turn comes, owned */
@@ -61,11 +64,8 @@ void dyti_messages_fini(struct dyti_switch *self)
     struct dyti_messages *m = self->messages;
 
     if (m != NULL) {
-        if (m->memory != NULL) {
-            m->memory->host_free(m->own_staging);
-        } else {
-            free(m->own_staging);
-        }
+        dyti_staging_free(self, &m->memory);
+        dyti_joints_fini(&m->joints);
         free(m->stream);
         free(m->link);
         free(m->ready);
@@ -77,81 +77,36 @@ void dyti_messages_fini(struct dyti_switch *self)
     }
 }
 
-static unsigned char *make_staging(const struct dyti_memory_ops *memory,
-                                   uint64_t bytes)
-{
-    void *staging = NULL;
-
-    if (memory == NULL) {
-        return aligned_alloc(64, bytes);
-    }
-    return memory->host_alloc(bytes, &staging) == DYT_OK ? staging : NULL;
-}
-
 static enum dyt_status allocate(struct dyti_switch *self)
 {
     const struct dyti_schedule *s = self->schedule;
     struct dyti_messages *m = calloc(1, sizeof(*m));
-    uint64_t staging = (s->staging_bytes + 63u) / 64u * 64u;
+    uint64_t slots = (s->staging_bytes + 63u) / 64u * 64u;
+    enum dyt_status st;
 
     self->messages = m;
     if (m != NULL) {
-        m->memory = self->params.device_memory;
-        /* groups of the host take messages, and those of a segment of a device
-         * are not within their reach */
-        m->staging = m->memory == NULL ? dyti_in_place_slots(self) : NULL;
-        if (m->staging == NULL) {
-            m->staging = m->own_staging = make_staging(m->memory, staging);
-        }
         m->stream = calloc((size_t)s->stream_count + 1, sizeof(*m->stream));
         m->link = calloc(2u * s->world_size, sizeof(*m->link));
         m->ready = calloc((size_t)s->step_count + 1, sizeof(*m->ready));
     }
-    if (m == NULL || m->staging == NULL || m->stream == NULL ||
-        m->link == NULL || m->ready == NULL) {
-        return DYTI_FAIL(DYT_ERR_NOMEM, "%llu bytes of staging on rank %u",
-                         (unsigned long long)s->staging_bytes, s->rank);
-    }
-    if (m->own_staging != NULL) { /* touched once, and reused for ever */
-        memset(m->staging, 0, staging);
+    if (m == NULL || m->stream == NULL || m->link == NULL || m->ready == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "messages of rank %u", s->rank);
     }
     m->mover = self->params.message;
     m->mover_self = self->params.message_self;
-    return DYT_OK;
-}
-
-/* The step of a kind that uses a step's slot next. */
-static uint32_t next_at(const struct dyti_schedule *s,
-                        const struct dyti_step *step, enum dyti_step_kind kind,
-                        uint64_t offset)
-{
-    for (uint32_t i = 0; i < step->next_count; i++) {
-        const struct dyti_step *next = &s->step[s->next[step->next_first + i]];
-
-        if (next->kind == kind && next->lo == step->lo &&
-            next->hi == step->hi && next->staging_offset == offset) {
-            return s->next[step->next_first + i];
-        }
+    st = dyti_joints_init(self, slots, &m->joints);
+    if (st == DYT_OK) {
+        st = dyti_staging_make(self, slots + m->joints.bytes, &m->memory);
+        m->staging = m->memory.at;
     }
-    return DYTI_NO_STEP;
+    return st;
 }
 
 static uint32_t next_of(const struct dyti_schedule *s,
                         const struct dyti_step *step, enum dyti_step_kind kind)
 {
-    return next_at(s, step, kind, step->staging_offset);
-}
-
-/* The PACK that fills a slot of a COLLECTIVE: they stand right before it. */
-static uint32_t pack_before(const struct dyti_schedule *s, uint32_t index,
-                            uint64_t offset)
-{
-    while (index-- > 0 && s->step[index].kind == DYTI_STEP_PACK) {
-        if (s->step[index].staging_offset == offset) {
-            return index;
-        }
-    }
-    return DYTI_NO_STEP;
+    return dyti_step_next_at(s, step, kind, step->staging_offset);
 }
 
 /* Of a COLLECTIVE: packed where it goes, for each, and unpacked from where it
@@ -165,8 +120,9 @@ static void find_fused_through(const struct dyti_schedule *s,
         const struct dyti_fused_message *part = &s->part[step->part_first + k];
         uint32_t other =
             part->is_send
-                ? pack_before(s, index, part->staging_offset)
-                : next_at(s, step, DYTI_STEP_UNPACK, part->staging_offset);
+                ? dyti_step_pack_before(s, index, part->staging_offset)
+                : dyti_step_next_at(s, step, DYTI_STEP_UNPACK,
+                                    part->staging_offset);
 
         if (other != DYTI_NO_STEP) {
             m->through[other] = m->part_through[step->part_first + k] =
@@ -343,8 +299,14 @@ static enum dyt_status post_collective(struct dyti_switch *self, uint32_t index,
                              .part = part,
                              .part_count = step->part_count,
                              .number = step->round};
+    struct dyti_joint joint;
 
-    for (uint32_t k = 0; k < step->part_count; k++) {
+    if (dyti_joint_is(&m->joints, index)) {
+        joint = dyti_joint_of(self, &m->joints, index, m->staging);
+        move.joint = &joint;
+        move.part_count = 0;
+    }
+    for (uint32_t k = 0; k < move.part_count; k++) {
         uint32_t at = step->part_first + k;
         const struct dyti_fused_message *of = &s->part[at];
 
@@ -467,12 +429,37 @@ enum dyt_status dyti_messages_post(struct dyti_switch *self, uint32_t index)
     return post_links(self, link_of(s, &s->step[index]));
 }
 
+/* What a PACK fills, or an UNPACK empties. */
+static unsigned char *bytes_of(const struct dyti_switch *self,
+                               const struct dyti_step *step)
+{
+    const struct dyti_messages *m = self->messages;
+    uint32_t index = (uint32_t)(step - self->schedule->step);
+
+    return m->staging + dyti_joint_at(&m->joints, self->schedule, index);
+}
+
+uint32_t dyti_messages_held(const struct dyti_switch *self, uint32_t index)
+{
+    const struct dyti_messages *m = self->messages;
+
+    return m == NULL || m->joints.team == NULL ? 0 : m->joints.held[index];
+}
+
+uint32_t dyti_messages_frees(const struct dyti_switch *self, uint32_t index)
+{
+    const struct dyti_messages *m = self->messages;
+
+    return m == NULL || m->joints.team == NULL ? DYTI_NO_STEP
+                                               : m->joints.frees[index];
+}
+
 enum dyt_status dyti_messages_pack(struct dyti_switch *self,
                                    const struct dyti_step *step)
 {
     struct dyti_messages *m = self->messages;
     const struct dyti_stream_boxes *stream = &m->stream[step->stream];
-    unsigned char *slot = m->staging + step->staging_offset;
+    unsigned char *slot = bytes_of(self, step);
     struct dyti_copy_list *list = dyti_queue_list(self, step);
     struct dyti_stream_cursor cursor;
 
@@ -499,7 +486,7 @@ enum dyt_status dyti_messages_list(struct dyti_switch *self,
     const struct dyti_kernels *k = &self->params.kernels;
     const struct dyti_stream_boxes *stream =
         &self->messages->stream[step->stream];
-    unsigned char *slot = self->messages->staging + step->staging_offset;
+    unsigned char *slot = bytes_of(self, step);
 
     return step->kind == DYTI_STEP_PACK
                ? k->ops->list_pack(k->self, stream, step->lo, step->hi, slot,

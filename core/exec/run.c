@@ -147,6 +147,7 @@ static enum dyt_status do_step(struct dyti_switch *self, struct loop *loop,
                                uint32_t index)
 {
     const struct dyti_step *step = &self->schedule->step[index];
+    uint32_t freed = DYTI_NO_STEP;
     enum dyt_status st;
 
     switch ((enum dyti_step_kind)step->kind) {
@@ -159,6 +160,7 @@ static enum dyt_status do_step(struct dyti_switch *self, struct loop *loop,
     case DYTI_STEP_PACK:
     case DYTI_STEP_UNPACK:
         st = dyti_messages_pack(self, step);
+        freed = dyti_messages_frees(self, index);
         break;
     case DYTI_STEP_COLLECTIVE:
     case DYTI_STEP_MOVE: /* ends when it lands */
@@ -172,6 +174,9 @@ static enum dyt_status do_step(struct dyti_switch *self, struct loop *loop,
         st = queue_step(self, loop, index);
     } else if (st == DYT_OK) {
         end_step(self, loop, index);
+    }
+    if (st == DYT_OK && freed != DYTI_NO_STEP) { /* queued behind it, if so */
+        count_down(self, loop, freed);
     }
     return st;
 }
@@ -233,7 +238,8 @@ enum dyt_status dyti_switch_transfer(struct dyti_switch *self,
 
     dyti_queue_begin(self);
     for (uint32_t i = 0; i < schedule->step_count; i++) {
-        self->waits[i] = schedule->step[i].wait_count;
+        self->waits[i] =
+            schedule->step[i].wait_count + dyti_messages_held(self, i);
         if (self->waits[i] == 0) {
             self->ready[loop.tail++] = i;
         }

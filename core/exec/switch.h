@@ -48,6 +48,13 @@ typedef unsigned char *(*dyti_switch_address_fn)(const void *arg, uint32_t rank,
                                                  uint32_t slot, uint32_t kind,
                                                  uint32_t set, uint64_t offset);
 
+/* Ranks that the group of the message mover has a team for. */
+struct dyti_switch_team {
+    const uint32_t *member; /* [size] rising, of the world */
+    uint32_t size;
+    void *self; /* as struct dyti_joint has it */
+};
+
 struct dyti_switch_params {
     uint32_t struct_size;
     uint32_t rank, world_size;
@@ -64,6 +71,10 @@ struct dyti_switch_params {
     void *mover_self;
     const struct dyti_mover_ops *message; /* NULL: all links are mapped */
     void *message_self;
+    /* [team_count] those that this rank is in: broadcasts and all-gathers of
+     * just these ranks go by them. */
+    const struct dyti_switch_team *team;
+    uint32_t team_count;
     /* Of the kernels' device, where segments are memory of one: what the host
      * shares with it comes from here.  NULL: ordinary memory. */
     const struct dyti_memory_ops *device_memory;

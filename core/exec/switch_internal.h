@@ -72,6 +72,10 @@ enum dyt_status dyti_messages_post(struct dyti_switch *self, uint32_t index);
 /* PACK or UNPACK. */
 enum dyt_status dyti_messages_pack(struct dyti_switch *self,
                                    const struct dyti_step *step);
+/* Of a PACK: steps that it waits for besides those that the schedule says, and
+ * of an UNPACK, which is done or queued: the PACK that has waited for it. */
+uint32_t dyti_messages_held(const struct dyti_switch *self, uint32_t index);
+uint32_t dyti_messages_frees(const struct dyti_switch *self, uint32_t index);
 uint32_t dyti_messages_in_flight(const struct dyti_switch *self);
 /* Steps that have ended since the last call. */
 enum dyt_status dyti_messages_poll(struct dyti_switch *self,

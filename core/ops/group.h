@@ -105,7 +105,26 @@ struct dyti_p2p {
     void *head;
 };
 
-/* Messages of one member that may be in flight by post(). */
+/* A collective of a team that travels as messages do: each member posts its
+ * part, and has a ticket for it. */
+enum dyti_joint_kind {
+    DYTI_JOINT_BROADCAST, /* buf: the same size_bytes on all, the root's go */
+    DYTI_JOINT_ALL_GATHER /* buf: a part of size_bytes for each of the team, in
+                             its order; one's own is filled */
+};
+
+struct dyti_joint {
+    enum dyti_joint_kind kind;
+    void *team;    /* of make_team(); NULL: all members of the group */
+    uint32_t root; /* BROADCAST: number in the team */
+    /* Which one it is, the same on all of the team, and never the same twice:
+     * the order in which members post them is theirs. */
+    uint64_t epoch, number;
+    void *buf; /* borrowed until the ticket is done */
+    uint64_t size_bytes;
+};
+
+/* Messages of one member that may be in flight by post() and post_joint(). */
 #define DYTI_GROUP_POSTS 256u
 
 /* What a backend's library is on this machine. */
@@ -190,6 +209,19 @@ struct dyti_group_ops {
     void (*detach)(void *self, void *base);
     /* Finds the library that the backend opens when it is asked for. */
     void (*probe)(struct dyti_group_report *out_report);
+
+    /* Members that have collectives of their own, by post_joint().  Collective
+     * over the group: those of one team come with one `color`, and with equal
+     * lists of its members (in their order in it; copied); who is in none, with
+     * size 0.  Teams live as long as the group, and break with it.  NULL, and
+     * post_joint as well: there are none, use messages. */
+    enum dyt_status (*make_team)(void *self, uint32_t color,
+                                 const uint32_t *member, uint32_t size,
+                                 void **out_team);
+    /* As post(): poll, landed, wait and cancel are for both.
+     * DYT_ERR_INVALID, by poll: members describe the same number otherwise */
+    enum dyt_status (*post_joint)(void *self, const struct dyti_joint *joint,
+                                  uint64_t *out_ticket);
 };
 
 /* A group as rooms get it: the table and its handle.  ops == NULL or size 1:

@@ -54,8 +54,9 @@ struct dyti_move_part {
  * SEND, RECV: one message of dense bytes; those of one ordered pair of ranks
  * are posted in the same order on both sides.
  * COLLECTIVE: several messages of `size_bytes` each, at most one to and one
- * from a rank, all posted at once; one ticket, done when all are.  Every member
- * of it gives the same `number`. */
+ * from a rank, all posted at once; one ticket, done when all are.  Or one call
+ * of a team, which the group makes.  Every member of it gives the same
+ * `number`. */
 struct dyti_move {
     uint32_t struct_size;
     uint32_t peer;
@@ -74,8 +75,12 @@ struct dyti_move {
     uint64_t mark; /* SEND, RECV, COLLECTIVE: the caller's own, that landed()
                       gives back */
     const struct dyti_move_part *part; /* COLLECTIVE: borrowed for the call */
-    uint32_t part_count;               /* at least 1 */
+    uint32_t part_count;               /* at least 1, if there is no joint */
     uint32_t number;
+    /* COLLECTIVE of movers whose joint() says so: the group does all of it, and
+     * there are no parts.  `epoch` and `number` are filled in here.  NULL: by
+     * messages. */
+    const struct dyti_joint *joint;
 };
 
 struct dyti_mover_ops {
@@ -114,6 +119,12 @@ struct dyti_mover_ops {
      * it?  Their buffers are a device's, and all but the head of a message is
      * there.  NULL: no. */
     bool (*queued)(const void *self);
+    /* Does post() take a move's `joint`?  NULL: no. */
+    bool (*joint)(const void *self);
+    /* Memory that messages will often come from or go to, until detach(), which
+     * comes before it is given back.  A hint.  NULL: of no use. */
+    void (*attach)(void *self, void *base, uint64_t size_bytes);
+    void (*detach)(void *self, void *base);
 };
 
 #endif /* DYTI_OPS_MOVER_H */

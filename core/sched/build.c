@@ -412,6 +412,7 @@ void dyti_schedule_destroy(struct dyti_schedule *schedule)
         free(schedule->at);
         free(schedule->link_first);
         free(schedule->part);
+        free(schedule->member);
         free(schedule);
     }
 }

@@ -3,6 +3,9 @@
 #include "base/array.h"
 #include "sched/messages.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 /* One chunk of one collective, as this rank builds it. */
 struct chunk {
     struct dyti_message_order *order;
@@ -141,6 +144,8 @@ static enum dyt_status add_collective(struct chunk *k)
     enum dyt_status st;
 
     step.collective = k->c->kind;
+    step.member_first = k->c->member_first;
+    step.member_count = k->c->member_count;
     step.part_first = k->part_first;
     step.part_count = k->part_count;
     st = dyti_sched_add_step(k->b, &step, &k->step);
@@ -204,6 +209,23 @@ static enum dyt_status add_chunk(struct chunk *k)
     return st != DYT_OK ? st : add_unpacks(k);
 }
 
+/* Who takes part, of all of them: steps refer to it. */
+static enum dyt_status keep_members(struct dyti_schedule *s,
+                                    const struct dyti_promotion *found)
+{
+    if (s->member != NULL || found->member_total == 0) {
+        return DYT_OK;
+    }
+    s->member = malloc(found->member_total * sizeof(*s->member));
+    if (s->member == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%u members of collectives",
+                         found->member_total);
+    }
+    memcpy(s->member, found->member, found->member_total * sizeof(*s->member));
+    s->member_total = found->member_total;
+    return DYT_OK;
+}
+
 /* The first chunk of each, then the second, …: all ranks count the same. */
 enum dyt_status dyti_message_collectives(struct dyti_message_order *order,
                                          struct dyti_sched_builder *b,
@@ -212,7 +234,7 @@ enum dyt_status dyti_message_collectives(struct dyti_message_order *order,
     const struct dyti_promotion *found =
         order->collectives == NULL ? NULL : &order->collectives->found;
     bool more = found != NULL;
-    enum dyt_status st = DYT_OK;
+    enum dyt_status st = more ? keep_members(b->schedule, found) : DYT_OK;
 
     for (uint64_t lo = 0; more && st == DYT_OK; lo += order->message_bytes) {
         more = false;

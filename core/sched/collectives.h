@@ -4,7 +4,8 @@
  * A collective of the message mover is a fused exchange among a subset of the
  * world's group: each member posts all its messages of a chunk at once, and
  * what goes to several is packed once.  No group is made for it, let alone for
- * a pair of ranks. */
+ * a pair of ranks; where the message group has a team of just these members,
+ * exec/ lets that do it, in the same buffers. */
 #ifndef DYTI_SCHED_COLLECTIVES_H
 #define DYTI_SCHED_COLLECTIVES_H
 

@@ -99,7 +99,8 @@ struct dyti_step {
     /* COLLECTIVE: its messages, in schedule->part; `round` is its number, the
      * same on all members; bytes [lo, hi) of each stream. */
     uint32_t part_first, part_count;
-    uint8_t collective;              /* enum dyti_collective_kind */
+    uint8_t collective;                  /* enum dyti_collective_kind */
+    uint32_t member_first, member_count; /* COLLECTIVE: in schedule->member */
     uint32_t wait_count;             /* steps that must end before it starts */
     uint32_t next_first, next_count; /* its followers, in schedule->next */
 };
@@ -175,6 +176,9 @@ struct dyti_schedule {
     uint64_t *at; /* byte of its stream where a span begins */
     struct dyti_fused_message *part; /* [part_count] */
     uint32_t part_count;
+    uint32_t *member; /* [member_total] ranks of COLLECTIVEs, rising each;
+                         src_rank is the root */
+    uint32_t member_total;
     uint32_t *link_first;   /* [2 * world_size]: first MOVE or COLLECTIVE to
                                rank r, then from rank r; DYTI_NO_STEP; NULL: no
                                messages */

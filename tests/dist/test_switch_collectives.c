@@ -9,6 +9,10 @@
 #ifdef DYT_TEST_GLOO
 #include "comm/gloo/gloo.h"
 #endif
+#ifdef DYT_TEST_NCCL
+#include "comm/nccl/nccl.h"
+#include "gpusim/gpusim_nccl.h"
+#endif
 
 #define RANKS 5u
 #define TRIPS 2u
@@ -244,12 +248,12 @@ static uint32_t run(enum dyt_ranks_kind kind, uint32_t index, uint64_t staging,
 
 static void arrive(enum dyt_ranks_kind kind)
 {
-    /* All slots, as many as there are peers, one: then only broadcasts. */
-    static const uint64_t staging[] = {0, 4 * 576, 576};
+    /* As many slots as there are peers, all, one: then only broadcasts. */
+    static const uint64_t staging[] = {4 * 576, 0, 576};
 
     watch.posts = dyt_ranks_shared(4096);
     for (uint32_t i = 0; i < DYT_TEST_COUNT(cases); i++) {
-        for (size_t k = 0; k < DYT_TEST_COUNT(staging); k++) {
+        for (size_t k = 0; k < sw_rounds(3, 1); k++) {
             uint32_t posts;
             bool some = k < 2 || ((cases[i].there | cases[i].back) &
                                   1u << DYTI_COLLECTIVE_BROADCAST) != 0;
@@ -288,13 +292,10 @@ static void they_arrive_over_tcp(void **state)
 #endif
 
 /* In the first, a middle and a later one that it takes part in. */
-static void a_death_in_one_is_named_by_all_others(void **state)
+static void die_in_one(const uint32_t *of_case, size_t count)
 {
-    static const uint32_t of_case[] = {0, 1, 3}; /* those on the way there */
-
-    (void)state;
     watch.posts = dyt_ranks_shared(4096);
-    for (size_t i = 0; i < DYT_TEST_COUNT(of_case); i++) {
+    for (size_t i = 0; i < count; i++) {
         for (uint32_t at = 1; at <= 3; at++) {
             assert_int_equal(RANKS - 1,
                              run(DYT_RANKS_PROCESSES, of_case[i], 0, at));
@@ -302,6 +303,77 @@ static void a_death_in_one_is_named_by_all_others(void **state)
     }
     munmap(watch.posts, 4096);
 }
+
+static void a_death_in_one_is_named_by_all_others(void **state)
+{
+    static const uint32_t of_case[] = {0, 1, 3}; /* those on the way there */
+
+    (void)state;
+    die_in_one(of_case, DYT_TEST_COUNT(of_case));
+}
+
+#ifdef DYT_TEST_NCCL
+/* ---- by a group of devices ------------------------------------------------
+ */
+
+/* Those among all ranks, or among the ranks along one dimension of a layout,
+ * are calls of NCCL; others are messages. */
+static void nccl_makes_those_of_its_teams(void **state)
+{
+    static const uint64_t staging[] = {4 * 576, 0, 576};
+    uint64_t rounds = sw_rounds(3, 1);
+
+    (void)state;
+    sw_message_group = &dyti_group_nccl;
+    watch.posts = dyt_ranks_shared(4096);
+    for (uint32_t i = 0; i < DYT_TEST_COUNT(cases); i++) {
+        for (size_t k = 0; k < rounds; k++) {
+            uint32_t kinds = cases[i].there | cases[i].back;
+            bool spreads = (kinds & 1u << DYTI_COLLECTIVE_BROADCAST) != 0;
+            bool gathers = (kinds & 1u << DYTI_COLLECTIVE_ALL_GATHER) != 0;
+            struct gpusim_nccl_counts counts;
+
+            gpusim_reset();
+            atomic_store(watch.posts, 0);
+            assert_int_equal(0, run(DYT_RANKS_THREADS, i, staging[k], 0));
+            gpusim_nccl_get_counts(&counts);
+            print_message(
+                "%s: %u posts, %" PRIu64 " broadcasts, %" PRIu64
+                " all-gathers, %" PRIu64 " sends, %" PRIu64 " registers\n",
+                cases[i].name, atomic_load(watch.posts), counts.broadcasts,
+                counts.all_gathers, counts.sends, counts.registers);
+            assert_int_equal(spreads, counts.broadcasts > 0);
+            assert_int_equal(gathers, counts.all_gathers > 0);
+            if (spreads || gathers) { /* all of them */
+                assert_int_equal(atomic_load(watch.posts),
+                                 counts.broadcasts + counts.all_gathers);
+            }
+            assert_true(counts.registers > 0);
+            assert_int_equal(0, counts.live);
+        }
+    }
+    munmap(watch.posts, 4096);
+    sw_message_group = NULL;
+}
+
+static void over_nccl_they_arrive_in_processes(void **state)
+{
+    (void)state;
+    sw_message_group = &dyti_group_nccl;
+    arrive(DYT_RANKS_PROCESSES);
+    sw_message_group = NULL;
+}
+
+static void a_death_in_a_call_of_nccl_is_named(void **state)
+{
+    static const uint32_t of_case[] = {0};
+
+    (void)state;
+    sw_message_group = &dyti_group_nccl;
+    die_in_one(of_case, DYT_TEST_COUNT(of_case));
+    sw_message_group = NULL;
+}
+#endif
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(each_kind_is_found_and_only_where_slots_are),
@@ -311,5 +383,10 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(they_arrive_over_tcp),
 #endif
     cmocka_unit_test(a_death_in_one_is_named_by_all_others),
+#ifdef DYT_TEST_NCCL
+    cmocka_unit_test(nccl_makes_those_of_its_teams),
+    cmocka_unit_test(over_nccl_they_arrive_in_processes),
+    cmocka_unit_test(a_death_in_a_call_of_nccl_is_named),
+#endif
 };
 DYT_TEST_MAIN(tests)

@@ -13,6 +13,22 @@ void dyti_nccl_moved(struct dyti_nccl_posts *posts)
 /* ---- ending ---------------------------------------------------------------
  */
 
+/* What this member has given to and got from others. */
+static void count_joint(struct dyti_nccl_group *group,
+                        const struct dyti_joint *joint)
+{
+    const struct dyti_nccl_team *team = joint->team;
+    uint32_t size = team == NULL ? group->size : team->size;
+    bool all = joint->kind == DYTI_JOINT_ALL_GATHER;
+    bool is_root =
+        (team == NULL ? joint->root : team->member[joint->root]) == group->rank;
+
+    group->traffic.sent_bytes += all || is_root ? joint->size_bytes : 0;
+    group->traffic.received_bytes += all       ? (size - 1) * joint->size_bytes
+                                     : is_root ? 0
+                                               : joint->size_bytes;
+}
+
 static void end_post(struct dyti_nccl_group *group, uint16_t place)
 {
     struct dyti_nccl_post *post = &group->posts.post[place - 1];
@@ -22,7 +38,9 @@ static void end_post(struct dyti_nccl_group *group, uint16_t place)
     if (!post->message.is_send && post->message.head != NULL) {
         memcpy(post->message.head, offer->head, sizeof(offer->head));
     }
-    if (post->status == DYT_OK) {
+    if (post->status == DYT_OK && post->is_joint) {
+        count_joint(group, &post->joint);
+    } else if (post->status == DYT_OK) {
         *(post->message.is_send ? &group->traffic.sent_bytes
                                 : &group->traffic.received_bytes) +=
             post->message.size_bytes;
@@ -30,6 +48,22 @@ static void end_post(struct dyti_nccl_group *group, uint16_t place)
     post->ended = true;
     group->posts.open--;
     dyti_nccl_moved(&group->posts);
+}
+
+/* Of all communicators that it is on. */
+static enum dyt_status health(struct dyti_nccl_group *group,
+                              const struct dyti_nccl_batch *batch)
+{
+    enum dyt_status st =
+        dyti_nccl_health(group, group->comm[DYTI_NCCL_MESSAGES]);
+
+    for (uint32_t i = 0; i < batch->count && st == DYT_OK; i++) {
+        const struct dyti_nccl_team *team =
+            dyti_nccl_team_of(&group->posts.post[batch->place[i] - 1]);
+
+        st = team == NULL ? DYT_OK : dyti_nccl_health(group, team->comm);
+    }
+    return st;
 }
 
 /* Batches end in order.  *out_busy: some have not. */
@@ -48,8 +82,7 @@ static enum dyt_status end_batches(struct dyti_nccl_group *group)
                 group, dyti_nccl_cuda(group, error, "messages under way"));
         }
         /* An error also lets the stream go on: ask before believing. */
-        st = group->size > 1 ? dyti_nccl_health(group, DYTI_NCCL_MESSAGES)
-                             : DYT_OK;
+        st = group->size > 1 ? health(group, batch) : DYT_OK;
         if (st != DYT_OK || error == cudaErrorNotReady) {
             return st;
         }
@@ -111,8 +144,8 @@ static ncclResult_t launch_one(struct dyti_nccl_group *group,
 }
 
 /* All of these go to NCCL as one group, those to oneself beside it. */
-static enum dyt_status launch_group(struct dyti_nccl_group *group,
-                                    const uint16_t *place, uint32_t count)
+static enum dyt_status launch_messages(struct dyti_nccl_group *group,
+                                       const uint16_t *place, uint32_t count)
 {
     ncclResult_t result = ncclSuccess, end = ncclSuccess;
     cudaError_t error = cudaSuccess;
@@ -146,6 +179,59 @@ static enum dyt_status launch_group(struct dyti_nccl_group *group,
                             "messages that begin", dyti_nccl_deadline(group));
 }
 
+/* A joint message is a call of its own: its members have other messages
+ * beside it. */
+static enum dyt_status launch_joint(struct dyti_nccl_group *group,
+                                    const struct dyti_nccl_post *post)
+{
+    const struct dyti_joint *j = &post->joint;
+    const struct dyti_nccl_team *team = j->team;
+    cudaStream_t stream = group->stream[DYTI_NCCL_MESSAGES];
+    ncclComm_t comm =
+        team == NULL ? group->comm[DYTI_NCCL_MESSAGES] : team->comm;
+    uint32_t place = group->rank;
+    ncclResult_t result;
+
+    if (comm == NULL) { /* alone: all of it is in the buffer already */
+        return DYT_OK;
+    }
+    for (uint32_t i = 0; team != NULL && i < team->size; i++) {
+        place = team->member[i] == group->rank ? i : place;
+    }
+    result =
+        j->kind == DYTI_JOINT_BROADCAST
+            ? group->nccl->ncclBroadcast(j->buf, j->buf, j->size_bytes,
+                                         ncclUint8, (int)j->root, comm, stream)
+            : group->nccl->ncclAllGather(
+                  (unsigned char *)j->buf + place * j->size_bytes, j->buf,
+                  j->size_bytes, ncclUint8, comm, stream);
+    return dyti_nccl_settle(group, comm, result, "a joint message that begins",
+                            dyti_nccl_deadline(group));
+}
+
+/* In their order; what stands between two joint ones goes together. */
+static enum dyt_status launch_all(struct dyti_nccl_group *group,
+                                  const uint16_t *place, uint32_t count)
+{
+    enum dyt_status st = DYT_OK;
+    uint32_t i = 0;
+
+    while (i < count && st == DYT_OK) {
+        uint32_t end = i;
+
+        while (end < count && !group->posts.post[place[end] - 1].is_joint) {
+            end++;
+        }
+        if (end > i) {
+            st = launch_messages(group, place + i, end - i);
+            i = end;
+        } else {
+            st = launch_joint(group, &group->posts.post[place[i++] - 1]);
+        }
+    }
+    return st;
+}
+
 /* The stream goes on when the caller's work before each message is done. */
 static enum dyt_status wait_for_callers(struct dyti_nccl_group *group,
                                         const struct dyti_nccl_batch *batch)
@@ -167,7 +253,7 @@ static enum dyt_status launch(struct dyti_nccl_group *group,
     enum dyt_status st = dyti_nccl_event(group, &batch->after);
 
     st = st == DYT_OK ? wait_for_callers(group, batch) : st;
-    st = st == DYT_OK ? launch_group(group, batch->place, batch->count) : st;
+    st = st == DYT_OK ? launch_all(group, batch->place, batch->count) : st;
     st =
         st == DYT_OK
             ? dyti_nccl_cuda(group,
@@ -192,11 +278,17 @@ static enum dyt_status end_wrong(struct dyti_nccl_group *group, uint16_t place)
     const struct dyti_nccl_offer *offer =
         &group->member[group->rank].offer[place - 1];
     uint32_t me = group->world_rank[group->rank];
-    uint32_t peer = group->world_rank[offer->peer];
     struct dyti_nccl_post *post = &group->posts.post[place - 1];
+    uint32_t peer = post->is_joint ? 0 : group->world_rank[offer->peer];
 
     post->status = DYT_ERR_INVALID;
     end_post(group, place);
+    if (post->is_joint) {
+        return DYTI_FAIL(DYT_ERR_INVALID,
+                         "group %s: joint message %llu is another on rank %u "
+                         "than on others",
+                         group->name, (unsigned long long)offer->number, me);
+    }
     return DYTI_FAIL(DYT_ERR_INVALID,
                      "group %s: rank %u sends %llu bytes, rank %u waits for "
                      "%llu",

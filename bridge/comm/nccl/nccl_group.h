@@ -15,6 +15,11 @@
  * members under one lock.  The oldest that is not done is then first at both
  * its ends, and goes; nothing waits in a circle.  What stands in a queue when a
  * member looks goes as one group of NCCL.
+ *
+ * A joint message of a team stands in the queues of all its members likewise,
+ * once all have come to it, and so all of them give the team's communicator the
+ * same calls in the same order, each on its own: in groups of NCCL that differ
+ * between members it might change places.
  */
 #ifndef DYTI_COMM_NCCL_GROUP_H
 #define DYTI_COMM_NCCL_GROUP_H
@@ -32,14 +37,16 @@ struct dyti_nccl_home {
     unsigned char id[NCCL_UNIQUE_ID_BYTES];
 };
 
-/* A message by post(), as its member describes it.  Written under the lock. */
+/* A message by post(), or a member's part in a joint one, as it describes it.
+ * Written under the lock. */
 struct dyti_nccl_offer {
     uint64_t bytes;
     uint32_t peer;
     uint16_t next;          /* in its pair's list: index + 1, 0 = last */
-    bool is_send, is_wrong; /* wrong: the other end has another size */
+    bool is_send, is_wrong; /* wrong: another end has it otherwise */
     uint64_t other_bytes;   /* that size */
     unsigned char head[DYTI_P2P_HEAD_BYTES]; /* of a receive: what has come */
+    uint64_t epoch, number, form; /* joint: which one; what it is, as a hash */
 };
 
 struct dyti_nccl_member {
@@ -51,6 +58,7 @@ struct dyti_nccl_member {
      * `queued` is written under the lock, `taken` by the member. */
     _Alignas(LINE_BYTES) _Atomic uint32_t queued;
     uint32_t taken;
+    uint16_t joints; /* its parts that not all have come to: index + 1 */
     uint16_t queue[DYTI_GROUP_POSTS];
     struct dyti_nccl_offer offer[DYTI_GROUP_POSTS];
 };
@@ -63,9 +71,19 @@ struct dyti_nccl_pair {
 
 /* ---- a member's handle --------------------------------------------------- */
 
-/* A message by post(): life's the same place as its offer. */
+/* Members with collectives of their own: the same parts of the group, a
+ * communicator for them. */
+struct dyti_nccl_team {
+    uint32_t *member; /* [size] of the group, in their order; owned */
+    uint32_t size;
+    ncclComm_t comm; /* NULL: aborted */
+};
+
+/* A message, or a part of a joint one: at the same place as its offer. */
 struct dyti_nccl_post {
-    struct dyti_p2p message;
+    struct dyti_p2p message; /* joint: what there is of it besides */
+    struct dyti_joint joint;
+    bool is_joint;
     cudaEvent_t before; /* what the caller had queued; made when first used */
     uint32_t life;      /* of this place; the ticket holds it */
     uint16_t next;      /* of free ones: index + 1 */
@@ -95,9 +113,12 @@ struct dyti_nccl_posts {
 
 enum { DYTI_NCCL_TOGETHER, DYTI_NCCL_MESSAGES, DYTI_NCCL_LANES };
 
+/* A buffer that one communicator knows. */
 struct dyti_nccl_attached {
     void *base;
-    void *handle[DYTI_NCCL_LANES];
+    uint64_t bytes;
+    ncclComm_t comm;
+    void *handle; /* NULL: it goes without */
 };
 
 struct dyti_nccl_group {
@@ -105,6 +126,7 @@ struct dyti_nccl_group {
     const char *name;
     uint32_t rank, size;
     uint32_t *world_rank; /* [size], owned */
+    uint32_t *everybody;  /* [size] 0, 1, …, behind those */
     unsigned char *shared;
     struct dyti_nccl_home *home;
     struct dyti_nccl_member *member; /* [size] */
@@ -121,6 +143,8 @@ struct dyti_nccl_group {
     struct dyti_nccl_posts posts;
     struct dyti_nccl_attached *attached; /* owned */
     size_t attached_count, attached_cap;
+    struct dyti_nccl_team **team; /* [team_count], owned */
+    size_t team_count, team_cap;
 };
 
 /* ---- region.c: where what is, and meeting there -------------------------- */
@@ -135,7 +159,8 @@ enum dyti_nccl_call {
     DYTI_NCCL_REDUCE_SCATTER,
     DYTI_NCCL_ALL_REDUCE,
     DYTI_NCCL_EXCHANGE,
-    DYTI_NCCL_SPLIT
+    DYTI_NCCL_SPLIT,
+    DYTI_NCCL_TEAM
 };
 
 /* First in every call of the table: the group works, the abort word is 0. */
@@ -163,7 +188,8 @@ enum dyt_status dyti_nccl_settle(struct dyti_nccl_group *group, ncclComm_t comm,
 enum dyt_status dyti_nccl_cuda(struct dyti_nccl_group *group, cudaError_t error,
                                const char *what);
 /* Of a communicator at work: DYT_OK, or what went wrong on it. */
-enum dyt_status dyti_nccl_health(struct dyti_nccl_group *group, int lane);
+enum dyt_status dyti_nccl_health(struct dyti_nccl_group *group,
+                                 ncclComm_t comm);
 /* Until `event` has passed; the deadline is that of one wait. */
 enum dyt_status dyti_nccl_wait_event(struct dyti_nccl_group *group,
                                      cudaEvent_t event);
@@ -176,6 +202,24 @@ enum dyt_status dyti_nccl_group_open(const struct dyti_group_params *params,
                                      void **out_self);
 enum dyt_status dyti_nccl_stand_by(void *parent);
 void dyti_nccl_group_close(void *self);
+/* What communicators are made with, and how long that may take. */
+ncclConfig_t dyti_nccl_config(void);
+int64_t dyti_nccl_open_deadline(const struct dyti_nccl_group *group);
+/* With the others, if they give it back soon as well; else by an abort. */
+void dyti_nccl_give_back(struct dyti_nccl_group *group, ncclComm_t comm,
+                         int64_t until);
+
+/* ---- team.c: teams, and buffers that communicators know -------------------
+ */
+
+enum dyt_status dyti_nccl_make_team(void *self, uint32_t color,
+                                    const uint32_t *member, uint32_t size,
+                                    void **out_team);
+enum dyt_status dyti_nccl_attach(void *self, void *base, uint64_t size_bytes);
+void dyti_nccl_detach(void *self, void *base);
+void dyti_nccl_detach_all(struct dyti_nccl_group *group);
+/* All teams, when their communicators are gone. */
+void dyti_nccl_free_teams(struct dyti_nccl_group *group);
 
 /* ---- collective.c, reduce.c ---------------------------------------------- */
 
@@ -201,6 +245,15 @@ enum dyt_status dyti_nccl_all_reduce(void *self, void *buf, uint64_t count,
 /* The offer in a place of this member's: met with the oldest of the other end,
  * or left for it. */
 enum dyt_status dyti_nccl_offer(struct dyti_nccl_group *group, uint16_t place);
+/* The same of a part in a joint message of these members: met when all of them
+ * have come to it. */
+enum dyt_status dyti_nccl_offer_joint(struct dyti_nccl_group *group,
+                                      uint16_t place, const uint32_t *member,
+                                      uint32_t size);
+/* Who of them has not come to the one in a place of this member's, or
+ * UINT32_MAX if all have, or nobody can tell. */
+uint32_t dyti_nccl_who_lacks(struct dyti_nccl_group *group, uint16_t place,
+                             const uint32_t *member, uint32_t size);
 /* Places that have met and were not taken yet, in launch order: how many. */
 enum dyt_status dyti_nccl_take_met(struct dyti_nccl_group *group,
                                    uint16_t place[DYTI_GROUP_POSTS],
@@ -225,6 +278,14 @@ void dyti_nccl_posts_init(struct dyti_nccl_group *group);
 void dyti_nccl_posts_fini(struct dyti_nccl_group *group);
 enum dyt_status dyti_nccl_post(void *self, const struct dyti_p2p *message,
                                uint64_t *out_ticket);
+enum dyt_status dyti_nccl_post_joint(void *self, const struct dyti_joint *joint,
+                                     uint64_t *out_ticket);
+/* Its team; of all members: none. */
+static inline struct dyti_nccl_team *dyti_nccl_team_of(
+    const struct dyti_nccl_post *post)
+{
+    return post->is_joint ? post->joint.team : NULL;
+}
 enum dyt_status dyti_nccl_poll(void *self, uint64_t ticket);
 enum dyt_status dyti_nccl_wait(void *self);
 void dyti_nccl_cancel(void *self);

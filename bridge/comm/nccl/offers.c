@@ -96,6 +96,113 @@ enum dyt_status dyti_nccl_offer(struct dyti_nccl_group *group, uint16_t place)
     return DYT_OK;
 }
 
+/* ---- joint messages -------------------------------------------------------
+ */
+
+/* A member's part in the one of `like`, among those that wait; 0: none. */
+static uint16_t part_of(struct dyti_nccl_group *group, uint32_t member,
+                        const struct dyti_nccl_offer *like)
+{
+    uint16_t at = group->member[member].joints;
+
+    while (at != 0) {
+        const struct dyti_nccl_offer *offer =
+            &group->member[member].offer[at - 1];
+
+        if (offer->epoch == like->epoch && offer->number == like->number) {
+            break;
+        }
+        at = offer->next;
+    }
+    return at;
+}
+
+static void unlink_part(struct dyti_nccl_member *member, uint16_t place)
+{
+    uint16_t *at = &member->joints;
+
+    while (*at != place) {
+        at = &member->offer[*at - 1].next;
+    }
+    *at = member->offer[place - 1].next;
+}
+
+/* All of them are here: into all their queues. */
+static void meet_jointly(struct dyti_nccl_group *group,
+                         const struct dyti_nccl_offer *mine,
+                         const uint32_t *member, uint32_t size)
+{
+    bool is_wrong = false;
+
+    for (uint32_t i = 0; i < size; i++) {
+        uint16_t place = part_of(group, member[i], mine);
+
+        is_wrong = is_wrong ||
+                   group->member[member[i]].offer[place - 1].form != mine->form;
+    }
+    for (uint32_t i = 0; i < size; i++) {
+        struct dyti_nccl_member *m = &group->member[member[i]];
+        uint16_t place = part_of(group, member[i], mine);
+
+        unlink_part(m, place);
+        m->offer[place - 1].is_wrong = is_wrong;
+        queue(group, member[i], place);
+    }
+}
+
+enum dyt_status dyti_nccl_offer_joint(struct dyti_nccl_group *group,
+                                      uint16_t place, const uint32_t *member,
+                                      uint32_t size)
+{
+    struct dyti_nccl_member *me = &group->member[group->rank];
+    struct dyti_nccl_offer *mine = &me->offer[place - 1];
+    enum dyt_status st = take_lock(group);
+    uint32_t here = 0;
+
+    if (st != DYT_OK) {
+        return st;
+    }
+    if (part_of(group, group->rank, mine) != 0) {
+        let_go(group);
+        return DYTI_FAIL(DYT_ERR_INVALID,
+                         "group %s: rank %u posts joint message %llu twice",
+                         group->name, group->world_rank[group->rank],
+                         (unsigned long long)mine->number);
+    }
+    mine->next = me->joints;
+    me->joints = place;
+    while (here < size && part_of(group, member[here], mine) != 0) {
+        here++;
+    }
+    if (here == size) {
+        meet_jointly(group, mine, member, size);
+    }
+    let_go(group);
+    return DYT_OK;
+}
+
+uint32_t dyti_nccl_who_lacks(struct dyti_nccl_group *group, uint16_t place,
+                             const uint32_t *member, uint32_t size)
+{
+    const struct dyti_nccl_offer *mine =
+        &group->member[group->rank].offer[place - 1];
+    uint32_t who = UINT32_MAX;
+
+    if (take_lock(group) != DYT_OK) {
+        return who;
+    }
+    if (part_of(group, group->rank, mine) == place) {
+        for (uint32_t i = 0; i < size && who == UINT32_MAX; i++) {
+            who = part_of(group, member[i], mine) == 0 ? member[i] : who;
+        }
+    }
+    let_go(group);
+    return who;
+}
+
+/* ---- what is taken and given back -----------------------------------------
+ */
+
 enum dyt_status dyti_nccl_take_met(struct dyti_nccl_group *group,
                                    uint16_t place[DYTI_GROUP_POSTS],
                                    uint32_t *out_count)
@@ -152,6 +259,11 @@ enum dyt_status dyti_nccl_withdraw(struct dyti_nccl_group *group,
         drop_list(group, &group->pair[peer * group->size + group->rank], false,
                   is_met);
     }
+    for (uint16_t at = group->member[group->rank].joints; at != 0;
+         at = group->member[group->rank].offer[at - 1].next) {
+        is_met[at - 1] = false;
+    }
+    group->member[group->rank].joints = 0;
     let_go(group);
     return DYT_OK;
 }

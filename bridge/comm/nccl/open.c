@@ -3,8 +3,6 @@
  * Nothing is asked of NCCL before all members have come. */
 #include "comm/nccl/nccl_group.h"
 
-#include "base/array.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,7 +44,8 @@ static enum dyt_status make(const struct dyti_group_params *params,
     struct dyti_nccl_group *group = calloc(1, sizeof(*group));
 
     if (group != NULL) {
-        group->world_rank = calloc(params->size, sizeof(*group->world_rank));
+        group->world_rank =
+            calloc(2 * (size_t)params->size, sizeof(*group->world_rank));
     }
     if (group == NULL || group->world_rank == NULL) {
         free(group);
@@ -56,7 +55,9 @@ static enum dyt_status make(const struct dyti_group_params *params,
     group->name = params->name;
     group->rank = params->rank;
     group->size = params->size;
+    group->everybody = group->world_rank + params->size;
     for (uint32_t i = 0; i < params->size; i++) {
+        group->everybody[i] = i;
         group->world_rank[i] =
             params->world_rank == NULL ? i : params->world_rank[i];
     }
@@ -87,7 +88,7 @@ static enum dyt_status open_streams(struct dyti_nccl_group *group)
     return dyti_nccl_cuda(group, error, "streams of its own");
 }
 
-static int64_t open_deadline(const struct dyti_nccl_group *group)
+int64_t dyti_nccl_open_deadline(const struct dyti_nccl_group *group)
 {
     int64_t ns = group->timeout_ns > OPEN_NS ? group->timeout_ns : OPEN_NS;
 
@@ -149,7 +150,7 @@ static enum dyt_status leave_id(struct dyti_nccl_group *group, uint32_t opens)
 }
 
 /* The fields of 2.18, whatever the header has: older libraries know no more. */
-static ncclConfig_t config_of(void)
+ncclConfig_t dyti_nccl_config(void)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 
@@ -163,7 +164,7 @@ static enum dyt_status split_lane(struct dyti_nccl_group *from, int color,
                                   struct dyti_nccl_group *to, int lane,
                                   int64_t deadline)
 {
-    ncclConfig_t config = config_of();
+    ncclConfig_t config = dyti_nccl_config();
     ncclComm_t parent = from->comm[DYTI_NCCL_TOGETHER], made = NULL;
     ncclResult_t result = from->nccl->ncclCommSplit(
         parent, color, to == NULL ? 0 : (int)to->rank, &made, &config);
@@ -184,8 +185,8 @@ static enum dyt_status connect_all(struct dyti_nccl_group *group)
 {
     struct dyti_nccl_member *me = &group->member[group->rank];
     uint32_t opens = atomic_load(&me->opened) + 1;
-    int64_t deadline = open_deadline(group);
-    ncclConfig_t config = config_of();
+    int64_t deadline = dyti_nccl_open_deadline(group);
+    ncclConfig_t config = dyti_nccl_config();
     ncclUniqueId id;
     ncclResult_t result;
     enum dyt_status st = DYT_OK;
@@ -215,7 +216,7 @@ static enum dyt_status connect_all(struct dyti_nccl_group *group)
 static enum dyt_status split_from(struct dyti_nccl_group *parent, int color,
                                   struct dyti_nccl_group *group)
 {
-    int64_t deadline = open_deadline(parent);
+    int64_t deadline = dyti_nccl_open_deadline(parent);
     enum dyt_status st = dyti_nccl_enter(parent);
 
     st = st == DYT_OK ? dyti_nccl_meet(parent, DYTI_NCCL_SPLIT, 0, 0) : st;
@@ -281,11 +282,10 @@ enum dyt_status dyti_nccl_group_open(const struct dyti_group_params *params,
     return DYT_OK;
 }
 
-/* With the others, if they close soon as well; else alone, by an abort. */
-static void give_back(struct dyti_nccl_group *group, int lane, int64_t until)
+void dyti_nccl_give_back(struct dyti_nccl_group *group, ncclComm_t comm,
+                         int64_t until)
 {
     const struct dyti_nccl_calls *nccl = group->nccl;
-    ncclComm_t comm = group->comm[lane];
     ncclResult_t now = nccl->ncclCommFinalize(comm);
     uint32_t turn = 0;
 
@@ -303,26 +303,30 @@ static void give_back(struct dyti_nccl_group *group, int lane, int64_t until)
     } else {
         (void)nccl->ncclCommAbort(comm);
     }
-    group->comm[lane] = NULL;
 }
 
-static void detach_at(struct dyti_nccl_group *group, size_t i)
+/* Of teams first: they were split from the group's. */
+static void give_all_back(struct dyti_nccl_group *group)
 {
-    struct dyti_nccl_attached *a = &group->attached[i];
+    int64_t until = dyti_nccl_now_ns() + CLOSE_NS;
 
-    for (int lane = 0; lane < DYTI_NCCL_LANES; lane++) {
-        if (group->comm[lane] != NULL && a->handle[lane] != NULL) {
-            (void)group->nccl->ncclCommDeregister(group->comm[lane],
-                                                  a->handle[lane]);
+    for (size_t i = 0; i < group->team_count; i++) {
+        if (group->team[i]->comm != NULL) {
+            dyti_nccl_give_back(group, group->team[i]->comm, until);
+            group->team[i]->comm = NULL;
         }
     }
-    *a = group->attached[--group->attached_count];
+    for (int lane = 0; lane < DYTI_NCCL_LANES; lane++) {
+        if (group->comm[lane] != NULL) {
+            dyti_nccl_give_back(group, group->comm[lane], until);
+            group->comm[lane] = NULL;
+        }
+    }
 }
 
 void dyti_nccl_group_close(void *self)
 {
     struct dyti_nccl_group *group = self;
-    int64_t until = dyti_nccl_now_ns() + CLOSE_NS;
 
     if (group == NULL) {
         return;
@@ -330,14 +334,9 @@ void dyti_nccl_group_close(void *self)
     if (group->posts.open > 0) {
         dyti_nccl_cancel(group);
     }
-    while (group->attached_count > 0) {
-        detach_at(group, group->attached_count - 1);
-    }
-    for (int lane = 0; lane < DYTI_NCCL_LANES; lane++) {
-        if (group->comm[lane] != NULL) {
-            give_back(group, lane, until);
-        }
-    }
+    dyti_nccl_detach_all(group);
+    give_all_back(group);
+    dyti_nccl_free_teams(group);
     dyti_nccl_posts_fini(group);
     for (int lane = 0; lane < DYTI_NCCL_LANES; lane++) {
         if (group->stream[lane] != NULL) {
@@ -363,41 +362,6 @@ static void group_traffic(void *self, struct dyti_group_traffic *out_traffic)
     const struct dyti_nccl_group *group = self;
 
     *out_traffic = group->traffic;
-}
-
-static enum dyt_status group_attach(void *self, void *base, uint64_t size_bytes)
-{
-    struct dyti_nccl_group *group = self;
-    struct dyti_nccl_attached a = {.base = base};
-    enum dyt_status st;
-
-    if (group->nccl->ncclCommRegister == NULL || group->size == 1 ||
-        group->broken != DYT_OK) {
-        return DYT_OK;
-    }
-    st = DYTI_GROW(group->attached, group->attached_cap,
-                   group->attached_count + 1);
-    for (int lane = 0; lane < DYTI_NCCL_LANES && st == DYT_OK; lane++) {
-        if (group->nccl->ncclCommRegister(group->comm[lane], base, size_bytes,
-                                          &a.handle[lane]) != ncclSuccess) {
-            a.handle[lane] = NULL; /* it goes without */
-        }
-    }
-    if (st == DYT_OK) {
-        group->attached[group->attached_count++] = a;
-    }
-    return st;
-}
-
-static void group_detach(void *self, void *base)
-{
-    struct dyti_nccl_group *group = self;
-
-    for (size_t i = group->attached_count; i-- > 0;) {
-        if (group->attached[i].base == base) {
-            detach_at(group, i);
-        }
-    }
 }
 
 static void group_probe(struct dyti_group_report *out_report)
@@ -427,7 +391,9 @@ const struct dyti_group_ops dyti_group_nccl = {
     .cancel = dyti_nccl_cancel,
     .landed = dyti_nccl_landed,
     .stand_by = dyti_nccl_stand_by,
-    .attach = group_attach,
-    .detach = group_detach,
+    .attach = dyti_nccl_attach,
+    .detach = dyti_nccl_detach,
     .probe = group_probe,
+    .make_team = dyti_nccl_make_team,
+    .post_joint = dyti_nccl_post_joint,
 };

@@ -51,30 +51,54 @@ static enum dyt_status refuse(const struct dyti_nccl_group *group,
     return DYT_OK;
 }
 
-enum dyt_status dyti_nccl_post(void *self, const struct dyti_p2p *message,
-                               uint64_t *out_ticket)
+/* A place whose event stands behind what the caller has queued; 0: none now. */
+static enum dyt_status begin_post(struct dyti_nccl_group *group,
+                                  uint16_t *out_place)
 {
-    struct dyti_nccl_group *group = self;
-    struct dyti_nccl_posts *posts = &group->posts;
-    uint16_t place = posts->unused;
-    struct dyti_nccl_offer *offer;
+    uint16_t place = group->posts.unused;
     struct dyti_nccl_post *post;
-    enum dyt_status st = dyti_nccl_enter(group);
+    enum dyt_status st;
 
-    st = st == DYT_OK ? refuse(group, message) : st;
-    if (st != DYT_OK) {
-        return st;
-    }
     if (place == 0) {
         return DYT_PENDING;
     }
-    post = &posts->post[place - 1];
+    post = &group->posts.post[place - 1];
     st = dyti_nccl_event(group, &post->before);
     st = st == DYT_OK
              ? dyti_nccl_cuda(group,
                               cudaEventRecord(post->before, group->caller),
                               "an event of the caller's stream")
              : st;
+    *out_place = place;
+    return st;
+}
+
+/* It is offered: the place is taken. */
+static uint64_t end_offer(struct dyti_nccl_group *group, uint16_t place)
+{
+    struct dyti_nccl_posts *posts = &group->posts;
+    struct dyti_nccl_post *post = &posts->post[place - 1];
+
+    posts->unused = post->next;
+    post->life++;
+    post->open = true;
+    post->is_launched = post->ended = false;
+    post->status = DYT_OK;
+    posts->open++;
+    dyti_nccl_moved(posts);
+    return (uint64_t)post->life << 32 | place;
+}
+
+enum dyt_status dyti_nccl_post(void *self, const struct dyti_p2p *message,
+                               uint64_t *out_ticket)
+{
+    struct dyti_nccl_group *group = self;
+    struct dyti_nccl_offer *offer;
+    uint16_t place = 0;
+    enum dyt_status st = dyti_nccl_enter(group);
+
+    st = st == DYT_OK ? refuse(group, message) : st;
+    st = st == DYT_OK ? begin_post(group, &place) : st;
     if (st != DYT_OK) {
         return st;
     }
@@ -91,15 +115,62 @@ enum dyt_status dyti_nccl_post(void *self, const struct dyti_p2p *message,
     if (st != DYT_OK) {
         return st;
     }
-    posts->unused = post->next;
-    post->message = *message;
-    post->life++;
-    post->open = true;
-    post->is_launched = post->ended = false;
-    post->status = DYT_OK;
-    posts->open++;
-    dyti_nccl_moved(posts);
-    *out_ticket = (uint64_t)post->life << 32 | place;
+    group->posts.post[place - 1].message = *message;
+    group->posts.post[place - 1].is_joint = false;
+    *out_ticket = end_offer(group, place);
+    return DYT_OK;
+}
+
+/* What all members must say alike. */
+static uint64_t form_of(const struct dyti_joint *joint, const uint32_t *member,
+                        uint32_t size)
+{
+    uint64_t form = joint->size_bytes * 2 + (uint64_t)joint->kind;
+
+    form = form * 0x100000001b3u ^
+           (joint->kind == DYTI_JOINT_BROADCAST ? joint->root : 0);
+    for (uint32_t i = 0; i < size; i++) {
+        form = form * 0x100000001b3u ^ member[i];
+    }
+    return form;
+}
+
+enum dyt_status dyti_nccl_post_joint(void *self, const struct dyti_joint *joint,
+                                     uint64_t *out_ticket)
+{
+    struct dyti_nccl_group *group = self;
+    const struct dyti_nccl_team *team = joint->team;
+    const uint32_t *member = team == NULL ? group->everybody : team->member;
+    uint32_t size = team == NULL ? group->size : team->size;
+    struct dyti_nccl_offer *offer;
+    uint16_t place = 0;
+    enum dyt_status st = dyti_nccl_enter(group);
+
+    if (st == DYT_OK && joint->kind == DYTI_JOINT_BROADCAST &&
+        joint->root >= size) {
+        st = DYTI_FAIL(DYT_ERR_INVALID,
+                       "group %s: a joint message of member %u of %u",
+                       group->name, joint->root, size);
+    }
+    st = st == DYT_OK ? begin_post(group, &place) : st;
+    if (st != DYT_OK) {
+        return st;
+    }
+    offer = &group->member[group->rank].offer[place - 1];
+    offer->bytes = joint->size_bytes;
+    offer->is_wrong = false;
+    offer->epoch = joint->epoch;
+    offer->number = joint->number;
+    offer->form = form_of(joint, member, size);
+    st = dyti_nccl_offer_joint(group, place, member, size);
+    if (st != DYT_OK) {
+        return st;
+    }
+    group->posts.post[place - 1].joint = *joint;
+    group->posts.post[place - 1].is_joint = true;
+    group->posts.post[place - 1].message = (struct dyti_p2p){
+        .peer = group->size, .is_send = true, .size_bytes = joint->size_bytes};
+    *out_ticket = end_offer(group, place);
     return DYT_OK;
 }
 
@@ -142,6 +213,12 @@ enum dyt_status dyti_nccl_poll(void *self, uint64_t ticket)
         return DYT_PENDING;
     }
     if (spend(posts, (uint16_t)place) != DYT_OK && st == DYT_OK) {
+        if (post->is_joint) {
+            return DYTI_FAIL(post->status,
+                             "group %s: a joint message that members describe "
+                             "otherwise",
+                             group->name);
+        }
         return DYTI_FAIL(post->status,
                          "group %s: a message of another size than its other "
                          "end, rank %u",
@@ -169,23 +246,46 @@ enum dyt_status dyti_nccl_landed(void *self, uint64_t *ticket, uint32_t cap,
     return st;
 }
 
+/* Who a message waits for; UINT32_MAX: nobody knows. */
+static uint32_t awaited(struct dyti_nccl_group *group,
+                        const struct dyti_nccl_post *post)
+{
+    const struct dyti_nccl_team *team = dyti_nccl_team_of(post);
+
+    return !post->is_joint
+               ? post->message.peer
+               : dyti_nccl_who_lacks(
+                     group, (uint16_t)(post - group->posts.post + 1),
+                     team == NULL ? group->everybody : team->member,
+                     team == NULL ? group->size : team->size);
+}
+
 /* The first message that has not ended; on the device it ends with its group.
  */
 static enum dyt_status too_late(struct dyti_nccl_group *group)
 {
     const struct dyti_nccl_post *post = group->posts.post;
+    long long ms = (long long)(group->timeout_ns / 1000000);
+    uint32_t who;
     enum dyt_status st;
 
     while (!post->open || post->ended) {
         post++;
     }
-    st = DYTI_FAIL(DYT_ERR_TIMEOUT,
-                   "group %s: rank %u waited %lld ms %s rank %u", group->name,
-                   group->world_rank[group->rank],
-                   (long long)(group->timeout_ns / 1000000),
-                   post->message.is_send ? "for a message to be taken by"
-                                         : "for a message of",
-                   group->world_rank[post->message.peer]);
+    who = awaited(group, post);
+    st =
+        who == UINT32_MAX
+            ? DYTI_FAIL(DYT_ERR_TIMEOUT,
+                        "group %s: rank %u waited %lld ms for a joint message "
+                        "that all have begun",
+                        group->name, group->world_rank[group->rank], ms)
+            : DYTI_FAIL(DYT_ERR_TIMEOUT,
+                        "group %s: rank %u waited %lld ms %s rank %u",
+                        group->name, group->world_rank[group->rank], ms,
+                        post->is_joint ? "for a joint message to be joined by"
+                        : post->message.is_send ? "for a message to be taken by"
+                                                : "for a message of",
+                        group->world_rank[who]);
     return group->posts.batch_count > 0 ? dyti_nccl_break(group, st) : st;
 }
 

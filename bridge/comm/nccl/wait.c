@@ -35,17 +35,30 @@ int64_t dyti_nccl_deadline(const struct dyti_nccl_group *group)
     return group->timeout_ns > 0 ? dyti_nccl_now_ns() + group->timeout_ns : 0;
 }
 
+static void abort_comm(const struct dyti_nccl_group *group, ncclComm_t *comm)
+{
+    if (*comm != NULL) {
+        (void)group->nccl->ncclCommAbort(*comm);
+        *comm = NULL;
+    }
+}
+
 enum dyt_status dyti_nccl_break(struct dyti_nccl_group *group,
                                 enum dyt_status status)
 {
+    bool was_open = false;
+
     group->broken = status;
+    for (size_t i = 0; i < group->team_count; i++) {
+        abort_comm(group, &group->team[i]->comm);
+    }
     for (int lane = 0; lane < DYTI_NCCL_LANES; lane++) {
-        if (group->comm[lane] != NULL) {
-            (void)group->nccl->ncclCommAbort(group->comm[lane]);
-            group->comm[lane] = NULL;
-            /* what was on the device ends now: buffers are the caller's */
-            (void)cudaStreamSynchronize(group->stream[lane]);
-        }
+        was_open = was_open || group->comm[lane] != NULL;
+        abort_comm(group, &group->comm[lane]);
+    }
+    /* what was on the device ends now: buffers are the caller's */
+    for (int lane = 0; lane < DYTI_NCCL_LANES && was_open; lane++) {
+        (void)cudaStreamSynchronize(group->stream[lane]);
     }
     return status;
 }
@@ -136,16 +149,15 @@ enum dyt_status dyti_nccl_cuda(struct dyti_nccl_group *group, cudaError_t error,
         group->world_rank[group->rank], what, cudaGetErrorName(error));
 }
 
-enum dyt_status dyti_nccl_health(struct dyti_nccl_group *group, int lane)
+enum dyt_status dyti_nccl_health(struct dyti_nccl_group *group, ncclComm_t comm)
 {
     ncclResult_t now = ncclSuccess;
-    ncclResult_t asked =
-        group->nccl->ncclCommGetAsyncError(group->comm[lane], &now);
+    ncclResult_t asked = group->nccl->ncclCommGetAsyncError(comm, &now);
 
     now = asked != ncclSuccess ? asked : now;
     return now == ncclSuccess || now == ncclInProgress
                ? DYT_OK
-               : lost(group, group->comm[lane], now, "under way");
+               : lost(group, comm, now, "under way");
 }
 
 /* Who has not given this call to NCCL, or `size`. */
@@ -190,7 +202,7 @@ enum dyt_status dyti_nccl_wait_event(struct dyti_nccl_group *group,
         enum dyt_status st = dyti_nccl_look_at_abort(group);
 
         if (st == DYT_OK && group->comm[DYTI_NCCL_TOGETHER] != NULL) {
-            st = dyti_nccl_health(group, DYTI_NCCL_TOGETHER);
+            st = dyti_nccl_health(group, group->comm[DYTI_NCCL_TOGETHER]);
         }
         if (st == DYT_OK && group->posts.open > 0) {
             st = dyti_nccl_look(group);
@@ -209,5 +221,5 @@ enum dyt_status dyti_nccl_wait_event(struct dyti_nccl_group *group,
     /* An error also lets the stream go on. */
     return group->comm[DYTI_NCCL_TOGETHER] == NULL
                ? DYT_OK
-               : dyti_nccl_health(group, DYTI_NCCL_TOGETHER);
+               : dyti_nccl_health(group, group->comm[DYTI_NCCL_TOGETHER]);
 }

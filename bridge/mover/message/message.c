@@ -333,11 +333,60 @@ static enum dyt_status post_fused(struct message *mover,
     return st;
 }
 
+static bool message_joint(const void *self)
+{
+    const struct message *mover = self;
+
+    return mover->is_device && mover->group.ops->post_joint != NULL;
+}
+
+/* The group names what is not the same on all members: there is no head. */
+static enum dyt_status post_joint(struct message *mover,
+                                  const struct dyti_move *move,
+                                  dyti_ticket *out_ticket)
+{
+    struct dyti_joint joint = *move->joint;
+    uint16_t place = mover->unused;
+    uint64_t ticket = 0;
+    struct flight *flight;
+    enum dyt_status st;
+
+    if (!message_joint(mover)) {
+        return DYTI_FAIL(DYT_ERR_INVALID,
+                         "rank %u: group \"%s\" has no joint messages",
+                         mover->rank, mover->group.ops->name);
+    }
+    if (place == 0) {
+        return DYT_PENDING;
+    }
+    joint.epoch = mover->epoch;
+    joint.number = move->number;
+    st = mover->group.ops->post_joint(mover->group.self, &joint, &ticket);
+    if (st == DYT_OK) {
+        flight = &mover->flight[place - 1];
+        mover->unused = flight->next;
+        *flight = (struct flight){.group_ticket = ticket,
+                                  .is_send = true, /* no head to look at */
+                                  .mover = mover,
+                                  .peer = mover->rank,
+                                  .mark = move->mark,
+                                  .life = flight->life + 1,
+                                  .place = mover->open_count,
+                                  .open = true};
+        mover->open[mover->open_count++] = place;
+        *out_ticket = (uint64_t)flight->life << 32 | place;
+    }
+    return st;
+}
+
 static enum dyt_status message_post(void *self, const struct dyti_move *move,
                                     dyti_ticket *out_ticket)
 {
     struct message *mover = self;
 
+    if (move->kind == DYTI_MOVE_COLLECTIVE && move->joint != NULL) {
+        return post_joint(mover, move, out_ticket);
+    }
     if (move->kind == DYTI_MOVE_COLLECTIVE && move->part_count > 0) {
         return post_fused(mover, move, out_ticket);
     }
@@ -395,9 +444,11 @@ static enum dyt_status end_flight(struct message *mover, uint16_t place,
     mover->unused = place;
     *out_mark = flight->mark;
     if (st != DYT_OK) {
-        DYTI_NOTE("%s rank %u",
-                  flight->is_send ? "sending to" : "receiving from",
-                  flight->peer);
+        if (flight->peer != mover->rank) { /* of one peer */
+            DYTI_NOTE("%s rank %u",
+                      flight->is_send ? "sending to" : "receiving from",
+                      flight->peer);
+        }
         return st;
     }
     st = flight->is_send ? DYT_OK : check_head(mover, flight);
@@ -562,6 +613,24 @@ static void message_begin(void *self, uint64_t epoch)
     mover->epoch = epoch;
 }
 
+static void message_attach(void *self, void *base, uint64_t size_bytes)
+{
+    const struct message *mover = self;
+
+    if (mover->group.ops->attach != NULL) { /* it goes without as well */
+        (void)mover->group.ops->attach(mover->group.self, base, size_bytes);
+    }
+}
+
+static void message_detach(void *self, void *base)
+{
+    const struct message *mover = self;
+
+    if (mover->group.ops->detach != NULL) {
+        mover->group.ops->detach(mover->group.self, base);
+    }
+}
+
 const struct dyti_mover_ops dyti_mover_message = {
     .struct_size = sizeof(struct dyti_mover_ops),
     .name = "message",
@@ -576,4 +645,7 @@ const struct dyti_mover_ops dyti_mover_message = {
     .through = message_through,
     .queued = message_queued,
     .landed = message_landed,
+    .joint = message_joint,
+    .attach = message_attach,
+    .detach = message_detach,
 };
