@@ -23,26 +23,27 @@ enum key {
 };
 
 static const struct argp_option options[] = {
-    DYTI_JOB_ARGS_SET,
     {"json", 'j', NULL, 0, "One JSON document", 0},
-    {"transfers", 't', NULL, 0, "Every box that goes from rank to rank", 0},
-    {"steps", 'p', NULL, 0, "Every step of every rank's schedule", 0},
+    {"cluster", KEY_CLUSTER, "FILE", 0,
+     "Hosts and links (default: hosts of 8, NVLink 200 GB/s, NIC 25 GB/s)", 0},
+    {"pairs", KEY_PAIRS, NULL, 0, "With --json: every rank pair", 0},
+    {"exact", KEY_EXACT, NULL, 0,
+     "Order each message of per-tensor by itself: slow, and a little nearer",
+     0},
+    {"html", KEY_HTML, "FILE", 0, "Write a page with pictures as well", 0},
+    {NULL, 0, NULL, 0, "With a job:", 1},
+    DYTI_JOB_ARGS_SET_IN(1),
+    {"transfers", 't', NULL, 0, "Every box that goes from rank to rank", 1},
+    {"steps", 'p', NULL, 0, "Every step of every rank's schedule", 1},
     {NULL, 0, NULL, 0, "Without a job:", 2},
     {"from", KEY_FROM, "SPEC", 0, "The layout that is left", 2},
     {"to", KEY_TO, "SPEC", 0, "The layout that is wanted", 2},
     {"model", 'm', "MODEL", 0,
      "A folder with config.json, or that file; no weights are needed", 2},
-    {"cluster", KEY_CLUSTER, "FILE", 0,
-     "Hosts and links (default: hosts of 8, NVLink 200 GB/s, NIC 25 GB/s)", 2},
     {"pinned", KEY_PINNED, NULL, 0,
      "Keep the ranks of --to as described; else they are placed so that most "
      "bytes stay",
      2},
-    {"pairs", KEY_PAIRS, NULL, 0, "With --json: every rank pair", 2},
-    {"exact", KEY_EXACT, NULL, 0,
-     "Order each message of per-tensor by itself: slow, and a little nearer",
-     2},
-    {"html", KEY_HTML, "FILE", 0, "Write a page with pictures as well", 2},
     {0},
 };
 
@@ -111,26 +112,82 @@ static const struct argp argp = {
     "--cluster configs/clusters/dgx-h100.toml --html plan.html\n"
     "  dynatrain plan --from native:tp=4 --to native:pp=2,dp=2,zero=1 "
     "--model tiny --json\n"
-    "  dynatrain plan configs/smollm2/job.toml\n"
+    "  dynatrain plan configs/smollm2/job.toml --cluster "
+    "configs/clusters/laptop.toml\n"
     "  dynatrain plan job.toml --set phase.train.layout.zero=0 --json\n",
     NULL,
     NULL,
     NULL};
 
-static int plan_specs(struct arguments *a)
+/* What says nothing of this kind of plan must not be passed over in silence:
+ * whoever gives it believes that it counts. */
+static enum dyt_status check_spec_arguments(const struct arguments *a)
 {
-    enum dyt_status st = DYT_OK;
+    const char *wrong = a->show.transfers      ? "--transfers"
+                        : a->show.steps        ? "--steps"
+                        : a->job.set_count > 0 ? "--set"
+                                               : NULL;
 
-    a->specs.json = a->json;
     if (a->job.job != NULL || a->specs.from == NULL || a->specs.to == NULL ||
         a->specs.model == NULL) {
-        st = DYTI_FAIL(DYT_ERR_CONFIG,
-                       "a plan without a job needs --from, --to and --model, "
-                       "and no JOB.toml");
+        return DYTI_FAIL(DYT_ERR_CONFIG,
+                         "a plan without a job needs --from, --to and --model, "
+                         "and no JOB.toml");
     }
-    st =
-        st != DYT_OK ? dyti_exit_given(st) : dyti_plan_specs(&a->specs, stdout);
+    return wrong == NULL ? DYT_OK
+                         : DYTI_FAIL(DYT_ERR_CONFIG,
+                                     "%s goes with a JOB.toml, not with --from "
+                                     "and --to",
+                                     wrong);
+}
+
+static int plan_specs(struct arguments *a)
+{
+    enum dyt_status st = dyti_exit_given(check_spec_arguments(a));
+
+    a->specs.json = a->json;
+    st = st != DYT_OK ? st : dyti_plan_specs(&a->specs, stdout);
     return st == DYT_OK ? DYTI_EXIT_OK : dyti_exit_fail("plan", st);
+}
+
+static enum dyt_status check_job_arguments(const struct arguments *a)
+{
+    const char *wrong = a->specs.model != NULL ? "--model"
+                        : a->specs.pinned      ? "--pinned"
+                                               : NULL;
+
+    return wrong == NULL
+               ? DYT_OK
+               : DYTI_FAIL(
+                     DYT_ERR_CONFIG,
+                     "%s goes with --from and --to; %s says its own model "
+                     "and ranks (--set changes them)",
+                     wrong, a->job.job);
+}
+
+static enum dyt_status plan_job(struct arguments *a,
+                                struct dyti_loaded_job *loaded)
+{
+    struct dyti_job_prices prices = {.file = {.host = NULL}};
+    struct dyti_tell tell;
+    enum dyt_status st;
+
+    dyti_tell_start(&tell, "plan");
+    st = dyti_exit_given(dyti_job_prices_build(loaded, a->specs.cluster,
+                                               a->specs.exact, &tell, &prices));
+    dyti_tell_stop(&tell);
+    if (st != DYT_OK) {
+        return st;
+    }
+    a->show.prices = &prices;
+    a->show.pairs = a->specs.pairs;
+    st = a->json ? dyti_show_plans_json(loaded, &a->show, stdout)
+                 : dyti_show_plans(loaded, &a->show, stdout);
+    if (st == DYT_OK && a->specs.html != NULL) {
+        st = dyti_job_prices_page(&prices, loaded->job.name, a->specs.html);
+    }
+    dyti_job_prices_fini(&prices);
+    return st;
 }
 
 int dyti_cmd_plan(int argc, char **argv)
@@ -144,12 +201,14 @@ int dyti_cmd_plan(int argc, char **argv)
     if (a.specs.from != NULL || a.specs.to != NULL) {
         return plan_specs(&a);
     }
-    st = dyti_loaded_job_open(a.job.job, a.job.set, a.job.set_count, &loaded);
+    st = dyti_exit_given(check_job_arguments(&a));
+    st = st != DYT_OK ? st
+                      : dyti_loaded_job_open(a.job.job, a.job.set,
+                                             a.job.set_count, &loaded);
     if (st != DYT_OK) {
         return dyti_exit_fail("plan", st);
     }
-    st = a.json ? dyti_show_plans_json(&loaded, &a.show, stdout)
-                : dyti_show_plans(&loaded, &a.show, stdout);
+    st = plan_job(&a, &loaded);
     dyti_loaded_job_close(&loaded);
     return st == DYT_OK ? DYTI_EXIT_OK : dyti_exit_fail("plan", st);
 }

@@ -11,18 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-struct direction {
-    const char *name, *key;
-    enum dyti_arena_slot from, to;
-};
-
-static const struct direction directions[] = {
-    {"train -> rollout", "to_rollout", DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT},
-    {"rollout -> train", "to_train", DYTI_ARENA_ROLLOUT, DYTI_ARENA_TRAIN},
-};
-
 static enum dyt_status plan_of(const struct dyti_assembly *a,
-                               const struct direction *d,
+                               const struct dyti_direction *d,
                                struct dyti_plan **out_plan)
 {
     struct dyti_plan_inputs inputs;
@@ -39,8 +29,9 @@ static enum dyt_status plan_of(const struct dyti_assembly *a,
 
 /* Each rank's steps of one switch. */
 static enum dyt_status show_schedules(const struct dyti_assembly *a,
-                                      const struct direction *d, bool steps,
-                                      FILE *out, struct dyti_json *json)
+                                      const struct dyti_direction *d,
+                                      bool steps, FILE *out,
+                                      struct dyti_json *json)
 {
     const struct dyti_schedule_options options = {.side = DYTI_SIDE_PULL};
     enum dyt_status st = DYT_OK;
@@ -69,7 +60,7 @@ static enum dyt_status show_schedules(const struct dyti_assembly *a,
 
 /* The rank that needs most memory beside the larger layout. */
 static struct dyti_switch_memory most_needed(const struct dyti_assembly *a,
-                                             const struct direction *d,
+                                             const struct dyti_direction *d,
                                              uint32_t *out_rank)
 {
     struct dyti_switch_memory most = {0};
@@ -87,8 +78,8 @@ static struct dyti_switch_memory most_needed(const struct dyti_assembly *a,
     return most;
 }
 
-static void show_need(const struct dyti_assembly *a, const struct direction *d,
-                      FILE *out)
+static void show_need(const struct dyti_assembly *a,
+                      const struct dyti_direction *d, FILE *out)
 {
     uint32_t rank;
     struct dyti_switch_memory m = most_needed(a, d, &rank);
@@ -106,11 +97,12 @@ static void need_json(const struct dyti_assembly *a, struct dyti_json *json)
 {
     dyti_json_begin_object(json, "needs");
     dyti_json_text(json, "mode", dyti_switch_mode_name(a->mode));
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < DYTI_DIRECTIONS; i++) {
         uint32_t rank;
-        struct dyti_switch_memory m = most_needed(a, &directions[i], &rank);
+        struct dyti_switch_memory m =
+            most_needed(a, &dyti_directions[i], &rank);
 
-        dyti_json_begin_object(json, directions[i].key);
+        dyti_json_begin_object(json, dyti_directions[i].key);
         dyti_json_u64(json, "rank", rank);
         dyti_json_u64(json, "bytes", m.need_bytes);
         dyti_json_u64(json, "source_bytes", m.source_bytes);
@@ -151,22 +143,46 @@ static enum dyt_status show_arenas(const struct dyti_assembly *a, FILE *out,
     return st;
 }
 
+static const struct dyti_cluster *cluster_of(const struct dyti_plan_show *show)
+{
+    return show->prices != NULL ? &show->prices->cluster : NULL;
+}
+
+static void prices_json(const struct dyti_plan_show *show,
+                        struct dyti_json *json)
+{
+    if (show->prices == NULL) {
+        return;
+    }
+    dyti_json_begin_object(json, "prices");
+    for (size_t i = 0; i < DYTI_DIRECTIONS; i++) {
+        dyti_price_json(show->prices->price[i], show->pairs, json,
+                        dyti_directions[i].key);
+    }
+    dyti_json_end(json);
+}
+
 enum dyt_status dyti_show_plans(const struct dyti_loaded_job *loaded,
                                 const struct dyti_plan_show *show, FILE *out)
 {
     const struct dyti_assembly *a = &loaded->assembly;
     enum dyt_status st = show_arenas(a, out, NULL);
 
-    for (size_t i = 0; st == DYT_OK && i < 2; i++) {
+    for (size_t i = 0; st == DYT_OK && i < DYTI_DIRECTIONS; i++) {
         struct dyti_plan *plan = NULL;
 
-        fprintf(out, "\nswitch %s\n", directions[i].name);
-        st = plan_of(a, &directions[i], &plan);
-        st = st != DYT_OK ? st : dyti_explain_plan(plan, show->transfers, out);
-        show_need(a, &directions[i], out);
+        fprintf(out, "\nswitch %s\n", dyti_directions[i].name);
+        st = plan_of(a, &dyti_directions[i], &plan);
+        st = st != DYT_OK ? st
+                          : dyti_explain_plan(plan, cluster_of(show),
+                                              show->transfers, out);
+        show_need(a, &dyti_directions[i], out);
+        if (st == DYT_OK && show->prices != NULL) {
+            st = dyti_price_seconds_text(show->prices->price[i], out);
+        }
         dyti_plan_destroy(plan);
         if (st == DYT_OK && show->steps) {
-            st = show_schedules(a, &directions[i], true, out, NULL);
+            st = show_schedules(a, &dyti_directions[i], true, out, NULL);
         }
     }
     return st;
@@ -191,16 +207,17 @@ enum dyt_status dyti_show_plans_json(const struct dyti_loaded_job *loaded,
                              "train");
     st = show_arenas(a, NULL, &json);
     need_json(a, &json);
-    for (size_t i = 0; st == DYT_OK && i < 2; i++) {
+    for (size_t i = 0; st == DYT_OK && i < DYTI_DIRECTIONS; i++) {
         struct dyti_plan *plan = NULL;
 
-        st = plan_of(a, &directions[i], &plan);
+        st = plan_of(a, &dyti_directions[i], &plan);
         if (st == DYT_OK) {
-            dyti_explain_plan_json(plan, show->transfers, &json,
-                                   directions[i].key);
+            dyti_explain_plan_json(plan, cluster_of(show), show->transfers,
+                                   &json, dyti_directions[i].key);
         }
         dyti_plan_destroy(plan);
     }
+    prices_json(show, &json);
     dyti_json_end(&json);
     st = st != DYT_OK ? st : dyti_json_finish(&json, &text, &bytes);
     if (st == DYT_OK && fwrite(text, 1, bytes, out) != bytes) {

@@ -14,13 +14,14 @@ struct dyti_job_args {
 };
 
 /* The row of an argp table. */
-#define DYTI_JOB_ARGS_SET                                                      \
+#define DYTI_JOB_ARGS_SET DYTI_JOB_ARGS_SET_IN(0)
+#define DYTI_JOB_ARGS_SET_IN(group)                                            \
     {                                                                          \
         "set", 's', "KEY=VALUE", 0,                                            \
             "Set an option of the job, as if it stood in the file; "           \
             "phase.NAME.key "                                                  \
             "addresses a phase.  May be given often",                          \
-            0                                                                  \
+            (group)                                                            \
     }
 
 /* What an argp parser answers for keys that it does not know itself. */

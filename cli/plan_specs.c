@@ -4,12 +4,9 @@
 
 #include "cli/exit.h"
 #include "cli/find_arch.h"
+#include "cli/plan_price.h"
 #include "cli/tell.h"
-#include "explain/price.h"
 #include "format/spec_pair.h"
-
-#include <errno.h>
-#include <string.h>
 
 /* Everything that has to be given back. */
 struct work {
@@ -53,20 +50,13 @@ static enum dyt_status price(struct work *w, const struct dyti_plan_specs *p,
 static enum dyt_status write_page(const struct work *w,
                                   const struct dyti_plan_specs *p)
 {
+    const struct dyti_price *price = w->price;
     char title[512];
-    FILE *page = fopen(p->html, "w");
-    enum dyt_status st;
+    const char *name = title;
 
-    if (page == NULL) {
-        return DYTI_FAIL(DYT_ERR_IO, "%s: %s", p->html, strerror(errno));
-    }
     (void)snprintf(title, sizeof(title), "%s: %s to %s", p->model, p->from,
                    p->to);
-    st = dyti_price_html(w->price, title, page);
-    if (fclose(page) != 0 && st == DYT_OK) {
-        st = DYTI_FAIL(DYT_ERR_IO, "%s: %s", p->html, strerror(errno));
-    }
-    return st;
+    return dyti_price_page(title, &price, &name, 1, p->html);
 }
 
 static enum dyt_status print_json(const struct work *w,

@@ -10,8 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_RANKS  (1u << 20)
-#define WHERE_BYTES 512u
+#define MOST_RANKS             (1u << 20)
+#define ASSUMED_RANKS_PER_HOST 8u
+#define WHERE_BYTES            512u
 #define TOP_KEYS                                                               \
     "name|hosts|ranks_per_host|memory|nic_gigabytes_per_s|"                    \
     "core_gigabytes_per_s|host_gigabytes_per_s|cores_per_host|"                \
@@ -315,6 +316,45 @@ enum dyt_status dyti_cluster_file_parse(const char *text, size_t text_bytes,
         dyti_toml_fini(&root);
     }
     return st;
+}
+
+enum dyt_status dyti_cluster_file_assume(uint32_t ranks,
+                                         struct dyti_cluster_file *out_file)
+{
+    static const char name[] =
+        "assumed (hosts of 8, NVLink 200 GB/s, NIC 25 GB/s each way)";
+    struct dyti_cluster_file made = {
+        .cluster = {.link = {{.bytes_per_s = 900e9},
+                             {.bytes_per_s = 200e9,
+                              .latency_s = 8e-6,
+                              .message_s = 6e-6},
+                             {.bytes_per_s = 25e9,
+                              .latency_s = 12e-6,
+                              .message_s = 8e-6}}},
+        .host = malloc(ranks * sizeof(*made.host) + 1),
+        .name = strdup(name)};
+
+    if (made.host == NULL || made.name == NULL) {
+        dyti_cluster_file_fini(&made);
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%u ranks", ranks);
+    }
+    for (uint32_t r = 0; r < ranks; r++) {
+        made.host[r] = r / ASSUMED_RANKS_PER_HOST;
+    }
+    made.cluster.name = made.name;
+    made.cluster.rank_count = ranks;
+    made.cluster.host_count =
+        (ranks + ASSUMED_RANKS_PER_HOST - 1) / ASSUMED_RANKS_PER_HOST;
+    made.cluster.host = made.host;
+    *out_file = made;
+    return DYT_OK;
+}
+
+enum dyt_status dyti_cluster_file_open(const char *path, uint32_t ranks,
+                                       struct dyti_cluster_file *out_file)
+{
+    return path != NULL ? dyti_cluster_file_load(path, out_file)
+                        : dyti_cluster_file_assume(ranks, out_file);
 }
 
 void dyti_cluster_file_fini(struct dyti_cluster_file *file)

@@ -44,6 +44,13 @@ enum dyt_status dyti_cluster_file_load(const char *path,
 enum dyt_status dyti_cluster_file_parse(const char *text, size_t text_bytes,
                                         const char *name,
                                         struct dyti_cluster_file *out_file);
+/* What is assumed where nobody named a file: hosts of 8 for so many ranks,
+ * NVLink 200 GB/s, a NIC of 25 GB/s each way. */
+enum dyt_status dyti_cluster_file_assume(uint32_t ranks,
+                                         struct dyti_cluster_file *out_file);
+/* The file at `path`, or, where that is NULL, what is assumed. */
+enum dyt_status dyti_cluster_file_open(const char *path, uint32_t ranks,
+                                       struct dyti_cluster_file *out_file);
 /* Zeroed is fine, and what it leaves. */
 void dyti_cluster_file_fini(struct dyti_cluster_file *file);
 

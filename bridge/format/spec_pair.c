@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RANKS_PER_HOST 8u
-
 static enum dyt_status read_spec(const char *text, const char *name,
                                  const struct dyti_arch *arch,
                                  struct dyti_layout_spec *out)
@@ -68,19 +66,10 @@ static enum dyt_status make_cluster(struct dyti_spec_pair *pair,
                                     const struct dyti_spec_pair_params *params,
                                     uint32_t world)
 {
-    static const struct dyti_cluster assumed = {
-        .name = "assumed (hosts of 8, NVLink 200 GB/s, NIC 25 GB/s each way)",
-        .link = {{.bytes_per_s = 900e9},
-                 {.bytes_per_s = 200e9, .latency_s = 8e-6, .message_s = 6e-6},
-                 {.bytes_per_s = 25e9, .latency_s = 12e-6, .message_s = 8e-6}}};
     uint32_t each = 0;
-    enum dyt_status st;
+    enum dyt_status st =
+        dyti_cluster_file_open(params->cluster, world, &pair->file);
 
-    if (params->cluster == NULL) {
-        pair->cluster = assumed;
-        return make_hosts(pair, world, RANKS_PER_HOST);
-    }
-    st = dyti_cluster_file_load(params->cluster, &pair->file);
     if (st != DYT_OK || !params->as_large) {
         return st != DYT_OK
                    ? st

@@ -27,7 +27,7 @@ struct dyti_spec_pair {
     struct dyti_layout *src, *dst; /* lazy, of one world: the larger */
     struct dyti_cluster cluster;   /* for that world */
     struct dyti_cluster_file file;
-    uint32_t *host; /* of a cluster that no file has */
+    uint32_t *host; /* of a cluster larger than its file */
 };
 
 /**

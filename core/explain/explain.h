@@ -58,10 +58,14 @@ enum dyt_status dyti_explain_arenas_mode_json(
     struct dyti_json *json, const char *key);
 
 /* What goes from whom to whom: sources, bytes kept and moved per rank pair,
- * and with `transfers` every box; a plan of all ranks ends with its traffic. */
-enum dyt_status dyti_explain_plan(const struct dyti_plan *plan, bool transfers,
-                                  FILE *out);
-void dyti_explain_plan_json(const struct dyti_plan *plan, bool transfers,
+ * and with `transfers` every box; a plan of all ranks ends with its traffic, on
+ * `cluster` (NULL: as plan/traffic.h assumes). */
+struct dyti_cluster;
+enum dyt_status dyti_explain_plan(const struct dyti_plan *plan,
+                                  const struct dyti_cluster *cluster,
+                                  bool transfers, FILE *out);
+void dyti_explain_plan_json(const struct dyti_plan *plan,
+                            const struct dyti_cluster *cluster, bool transfers,
                             struct dyti_json *json, const char *key);
 
 /* In which order: one line per round of the rank, and with `steps` each. */

@@ -107,10 +107,11 @@ static void print_transfers(const struct dyti_plan *plan, FILE *out)
 
 /* The traffic of a whole plan; NULL for a rank's part. */
 static enum dyt_status traffic_of(const struct dyti_plan *plan,
+                                  const struct dyti_cluster *cluster,
                                   struct dyti_traffic **out_traffic)
 {
-    const struct dyti_traffic_options options = {.fan_out =
-                                                     plan->inputs.fan_out};
+    const struct dyti_traffic_options options = {
+        .cluster = cluster, .fan_out = plan->inputs.fan_out};
 
     *out_traffic = NULL;
     return plan->rank >= 0
@@ -118,12 +119,13 @@ static enum dyt_status traffic_of(const struct dyti_plan *plan,
                : dyti_traffic_build(&plan->inputs, &options, out_traffic);
 }
 
-enum dyt_status dyti_explain_plan(const struct dyti_plan *plan, bool transfers,
-                                  FILE *out)
+enum dyt_status dyti_explain_plan(const struct dyti_plan *plan,
+                                  const struct dyti_cluster *cluster,
+                                  bool transfers, FILE *out)
 {
     struct sums s = add_up(plan);
     struct dyti_traffic *traffic = NULL;
-    enum dyt_status st = traffic_of(plan, &traffic);
+    enum dyt_status st = traffic_of(plan, cluster, &traffic);
 
     if (st != DYT_OK) {
         return st;
@@ -233,7 +235,8 @@ static void transfers_json(const struct dyti_plan *plan, struct dyti_json *json)
     dyti_json_end(json);
 }
 
-void dyti_explain_plan_json(const struct dyti_plan *plan, bool transfers,
+void dyti_explain_plan_json(const struct dyti_plan *plan,
+                            const struct dyti_cluster *cluster, bool transfers,
                             struct dyti_json *json, const char *key)
 {
     struct sums s = add_up(plan);
@@ -252,7 +255,7 @@ void dyti_explain_plan_json(const struct dyti_plan *plan, bool transfers,
     if (transfers) {
         transfers_json(plan, json);
     }
-    if (traffic_of(plan, &traffic) == DYT_OK && traffic != NULL) {
+    if (traffic_of(plan, cluster, &traffic) == DYT_OK && traffic != NULL) {
         dyti_explain_traffic_json(traffic, json, "traffic");
     }
     dyti_traffic_destroy(traffic);

@@ -78,12 +78,18 @@ void dyti_price_destroy(struct dyti_price *price);
 
 /* For people; DYT_ERR_IO: writing failed. */
 enum dyt_status dyti_price_text(const struct dyti_price *price, FILE *out);
+/* Of that what explain.h does not say of a plan: the cluster, and what each
+ * strategy takes on it. */
+enum dyt_status dyti_price_seconds_text(const struct dyti_price *price,
+                                        FILE *out);
 /* One object, member `key`; matrix: every rank pair. */
 void dyti_price_json(const struct dyti_price *price, bool matrix,
                      struct dyti_json *json, const char *key);
-/* One self-contained page: numbers, traffic matrix, memory over time, links
- * over time.  `title` is shown. */
-enum dyt_status dyti_price_html(const struct dyti_price *price,
-                                const char *title, FILE *out);
+/* One self-contained page of `count` switches, each by its name: numbers,
+ * traffic matrix, memory over time, links over time.  `title` is shown. */
+enum dyt_status dyti_price_html(const char *title,
+                                const struct dyti_price *const *price,
+                                const char *const *name, size_t count,
+                                FILE *out);
 
 #endif /* DYTI_EXPLAIN_PRICE_H */

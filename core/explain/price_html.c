@@ -342,24 +342,22 @@ static void put_links(const struct dyti_price *p, FILE *out)
     fputs("</svg>\n", out);
 }
 
-enum dyt_status dyti_price_html(const struct dyti_price *price,
-                                const char *title, FILE *out)
+static enum dyt_status put_switch(const struct dyti_price *price,
+                                  const char *name, FILE *out)
 {
+    const struct dyti_cluster *c = price->params.cluster;
     enum dyt_status st;
 
-    fprintf(out,
-            "<!doctype html><html lang=en><meta charset=utf-8><title>DynaTrain "
-            "plan</title><style>%s</style><h1>",
-            style);
-    put_text(out, title);
+    fputs("<h1>", out);
+    put_text(out, name);
     fprintf(out, "</h1><p>%s to %s; %.2f billion parameters; ",
             dyti_words_degrees(&price->params.src->desc).text,
             dyti_words_degrees(&price->dst->desc).text,
             (double)dyti_model_elements(price->dst->model) / 1e9);
-    put_text(out, price->params.cluster->name);
-    fprintf(out, "; %u ranks on %u hosts; <b>%s</b> simulated.</p>\n",
-            price->params.cluster->rank_count,
-            price->params.cluster->host_count,
+    put_text(out, c->name);
+    fprintf(out, "; %u rank%s on %u host%s; <b>%s</b> simulated.</p>\n",
+            c->rank_count, c->rank_count == 1 ? "" : "s", c->host_count,
+            c->host_count == 1 ? "" : "s",
             dyti_words_seconds(price->row[0].simulation.seconds).text);
     put_bytes_table(price, out);
     put_memory_table(price, out);
@@ -369,6 +367,22 @@ enum dyt_status dyti_price_html(const struct dyti_price *price,
     if (st == DYT_OK && price->row[0].simulation.bar_count > 0) {
         put_memory_line(price, out);
         put_links(price, out);
+    }
+    return st;
+}
+
+enum dyt_status dyti_price_html(const char *title,
+                                const struct dyti_price *const *price,
+                                const char *const *name, size_t count,
+                                FILE *out)
+{
+    enum dyt_status st = DYT_OK;
+
+    fputs("<!doctype html><html lang=en><meta charset=utf-8><title>", out);
+    put_text(out, title);
+    fprintf(out, "</title><style>%s</style>\n", style);
+    for (size_t i = 0; i < count && st == DYT_OK; i++) {
+        st = put_switch(price[i], name[i], out);
     }
     fputs("</html>\n", out);
     return st != DYT_OK ? st : dyti_words_done(out, "the page");

@@ -107,10 +107,18 @@ static enum dyti_collective_kind first_kind(const struct dyti_promotion *p)
 
 /* ---- parts of the text --------------------------------------------------- */
 
+static void print_cluster(const struct dyti_price *p, FILE *out)
+{
+    const struct dyti_cluster *c = p->params.cluster;
+
+    fprintf(out, "cluster  %s: %u rank%s on %u host%s\n", c->name,
+            c->rank_count, c->rank_count == 1 ? "" : "s", c->host_count,
+            c->host_count == 1 ? "" : "s");
+}
+
 static void print_head(const struct dyti_price *p, FILE *out)
 {
     const struct dyti_layout *src = p->params.src, *dst = p->dst;
-    const struct dyti_cluster *c = p->params.cluster;
 
     fprintf(out, "switch   %s  ->  %s\n", dyti_words_degrees(&src->desc).text,
             dyti_words_degrees(&dst->desc).text);
@@ -118,8 +126,7 @@ static void print_head(const struct dyti_price *p, FILE *out)
             dyti_family_name(src->model->arch.family),
             (double)dyti_model_elements(src->model) / 1e9,
             src->model->tensor_count);
-    fprintf(out, "cluster  %s: %u ranks on %u hosts\n", c->name, c->rank_count,
-            c->host_count);
+    print_cluster(p, out);
 }
 
 static void print_bytes(const struct dyti_price *p, FILE *out)
@@ -297,15 +304,11 @@ static void print_run_as_one(const struct dyti_price *p, FILE *out)
     }
 }
 
-enum dyt_status dyti_price_text(const struct dyti_price *price, FILE *out)
+/* What is simulated, and the last lines. */
+static enum dyt_status print_seconds(const struct dyti_price *price, FILE *out)
 {
     enum dyt_status st;
 
-    print_head(price, out);
-    print_bytes(price, out);
-    print_choices(price, out);
-    print_memory(price, out);
-    print_bounds(price, out);
     print_strategies(price, out);
     st = print_simulation(price, out);
     st = st != DYT_OK ? st : print_promotion(price, out);
@@ -316,4 +319,22 @@ enum dyt_status dyti_price_text(const struct dyti_price *price, FILE *out)
     fprintf(out, "  seconds are simulated from the cluster's numbers; nothing "
                  "was measured\n");
     return dyti_words_done(out, "the price");
+}
+
+enum dyt_status dyti_price_text(const struct dyti_price *price, FILE *out)
+{
+    print_head(price, out);
+    print_bytes(price, out);
+    print_choices(price, out);
+    print_memory(price, out);
+    print_bounds(price, out);
+    return print_seconds(price, out);
+}
+
+enum dyt_status dyti_price_seconds_text(const struct dyti_price *price,
+                                        FILE *out)
+{
+    print_cluster(price, out);
+    print_memory(price, out);
+    return print_seconds(price, out);
 }

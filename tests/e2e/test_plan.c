@@ -1,8 +1,6 @@
 /* `dynatrain plan --from --to`: the price of a switch as text, JSON and page;
  * each wrong use is one line that names what is wrong. */
-#include "dyt_run.h"
-
-#include <jansson.h>
+#include "dyt_job.h"
 
 #define MODEL "configs/models/qwen3-30b-a3b"
 #define FROM  "megatron:tp=2,pp=2,dp=4,ep=4,zero=1"
@@ -116,19 +114,11 @@ static void a_large_model_is_priced(void **state)
 }
 
 /* The page stands alone: nothing is fetched, and every element is closed. */
-static void the_page_is_self_contained(void **state)
+static void check_page(const char *path, size_t switches)
 {
-    char path[512];
-    struct dyt_run run;
-    char *page;
     size_t bytes, open = 0, closed = 0;
+    char *page = dyt_test_read(path, &bytes);
 
-    (void)state;
-    snprintf(path, sizeof(path), "%s/plan.html", dyt_test_dir());
-    run = dyt_run("plan", "--from", FROM, "--to", TO, "--model", MODEL,
-                  "--html", path, NULL);
-    assert_int_equal(0, run.code);
-    page = dyt_test_read(path, &bytes);
     assert_null(strstr(page, "src="));
     assert_null(strstr(page, "href="));
     assert_null(strstr(page, "<script"));
@@ -141,11 +131,125 @@ static void the_page_is_self_contained(void **state)
     for (char *p = page; (p = strstr(p, "</svg>")) != NULL; p++) {
         closed++;
     }
-    assert_int_equal(3, open);
+    assert_int_equal(3 * switches, open);
     assert_int_equal(open, closed);
     assert_null(strstr(page, "nan"));
     free(page);
+}
+
+static void the_page_is_self_contained(void **state)
+{
+    char path[512];
+    struct dyt_run run;
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/plan.html", dyt_test_dir());
+    run = dyt_run("plan", "--from", FROM, "--to", TO, "--model", MODEL,
+                  "--html", path, NULL);
+    assert_int_equal(0, run.code);
+    check_page(path, 1);
     dyt_run_fini(&run);
+}
+
+/* ---- of a job ------------------------------------------------------------ */
+
+static void a_job_is_priced_both_ways(void **state)
+{
+    struct dyt_job job = dyt_job_new("tiny");
+    char *path = dyt_words("%s/job.html", job.dir);
+    struct dyt_run run =
+        dyt_run("plan", job.file, "--cluster", "configs/clusters/laptop.toml",
+                "--html", path, NULL);
+    const char *last;
+
+    (void)state;
+    assert_exit(0, run);
+    assert_says("cluster  2-core laptop: 4 ranks on 1 host\n", run);
+    assert_says("nothing was measured", run);
+    last = strstr(run.out, "switch rollout -> train");
+    assert_non_null(last);
+    for (size_t i = 0; i < 4; i++) { /* each of them, in both directions */
+        static const char *const name[] = {"optimal", "xor", "funnel",
+                                           "per-tensor"};
+
+        assert_true(strstr(run.out, name[i]) < last);
+        assert_non_null(strstr(last, name[i]));
+    }
+    check_page(path, 2);
+    dyt_run_fini(&run);
+    free(path);
+}
+
+static void a_jobs_prices_are_in_its_json(void **state)
+{
+    static const char *const key[] = {"to_rollout", "to_train"};
+    struct dyt_job job = dyt_job_new("tiny");
+    struct dyt_run run = dyt_run("plan", job.file, "--json", "--pairs", NULL);
+    json_t *json;
+
+    (void)state;
+    assert_exit(0, run);
+    json = json_of(&run);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *plan = json_object_get(json, key[i]);
+        const json_t *price =
+            json_object_get(json_object_get(json, "prices"), key[i]);
+        const json_t *bytes =
+            json_object_get(json_object_get(price, "bytes"), "param");
+
+        assert_int_equal(4,
+                         json_array_size(json_object_get(price, "strategies")));
+        assert_true(json_array_size(json_object_get(price, "pairs")) > 0);
+        /* one switch, added up by two rooms */
+        assert_true(number(bytes, "kept") == number(plan, "kept_write_bytes"));
+        assert_true(number(bytes, "inside_hosts") +
+                        number(bytes, "between_hosts") ==
+                    number(plan, "moved_write_bytes"));
+    }
+    json_decref(json);
+    dyt_run_fini(&run);
+}
+
+/* An option that does not count is refused: whoever gave it thinks it does. */
+static void what_does_not_count_is_refused(void **state)
+{
+    static const char two[] = "hosts = 1\nranks_per_host = 2\n"
+                              "[self]\ngigabytes_per_s = 9.0\n"
+                              "[host]\ngigabytes_per_s = 9.0\n"
+                              "[nic]\ngigabytes_per_s = 9.0\n";
+    struct dyt_job job = dyt_job_new("tiny");
+    char *small = dyt_words("%s/small.toml", job.dir);
+    const struct {
+        const char *argument[2], *says;
+    } of_job[] = {{{"--model", "tiny"}, "--model goes with --from and --to"},
+                  {{"--pinned"}, "--pinned goes with --from and --to"},
+                  {{"--cluster", "no.toml"}, "no.toml"},
+                  {{"--html", "/nonexistent/p.html"}, "/nonexistent/p.html"},
+                  {{"--cluster", small}, "the layouts need 4 ranks"}},
+      of_specs[] = {{{"--transfers"}, "--transfers goes with a JOB.toml"},
+                    {{"--steps"}, "--steps goes with a JOB.toml"},
+                    {{"--set", "steps=1"}, "--set goes with a JOB.toml"}};
+
+    (void)state;
+    dyt_test_write(small, two, strlen(two));
+    for (size_t i = 0; i < DYT_TEST_COUNT(of_job); i++) {
+        struct dyt_run run = dyt_run("plan", job.file, of_job[i].argument[0],
+                                     of_job[i].argument[1], NULL);
+
+        assert_int_not_equal(0, run.code);
+        assert_says(of_job[i].says, run);
+        dyt_run_fini(&run);
+    }
+    for (size_t i = 0; i < DYT_TEST_COUNT(of_specs); i++) {
+        struct dyt_run run =
+            dyt_run("plan", "--from", FROM, "--to", TO, "--model", MODEL,
+                    of_specs[i].argument[0], of_specs[i].argument[1], NULL);
+
+        assert_exit(2, run);
+        assert_says(of_specs[i].says, run);
+        dyt_run_fini(&run);
+    }
+    free(small);
 }
 
 static void wrong_uses_are_named(void **state)
@@ -198,6 +302,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_text_says_it_is_simulated),
     cmocka_unit_test(a_large_model_is_priced),
     cmocka_unit_test(the_page_is_self_contained),
+    cmocka_unit_test(a_job_is_priced_both_ways),
+    cmocka_unit_test(a_jobs_prices_are_in_its_json),
+    cmocka_unit_test(what_does_not_count_is_refused),
     cmocka_unit_test(wrong_uses_are_named),
     cmocka_unit_test(both_specs_and_a_model_are_needed),
 };

@@ -81,7 +81,7 @@ static void the_text_of_each_artifact(void **state)
     dyt_golden_end(&g, "explain_train.txt");
     assert_ok(dyti_explain_arenas(s->slot, work, dyt_golden_begin(&g)));
     dyt_golden_end(&g, "explain_arenas.txt");
-    assert_ok(dyti_explain_plan(s->plan, true, dyt_golden_begin(&g)));
+    assert_ok(dyti_explain_plan(s->plan, NULL, true, dyt_golden_begin(&g)));
     dyt_golden_end(&g, "explain_plan.txt");
     assert_ok(dyti_explain_schedule(s->schedule, true, dyt_golden_begin(&g)));
     dyt_golden_end(&g, "explain_schedule.txt");
@@ -102,7 +102,7 @@ static void the_json_of_all(void **state)
     dyti_explain_layout_json(s->train, false, &json, NULL);
     dyti_json_end(&json);
     assert_ok(dyti_explain_arenas_json(s->slot, NULL, &json, "arenas"));
-    dyti_explain_plan_json(s->plan, true, &json, "plan");
+    dyti_explain_plan_json(s->plan, NULL, true, &json, "plan");
     dyti_explain_schedule_json(s->schedule, true, &json, "schedule");
     dyti_json_end(&json);
     assert_ok(dyti_json_finish(&json, &text, &bytes));
@@ -119,7 +119,7 @@ static void a_failed_write_is_an_error(void **state)
     assert_non_null(full);
     assert_status(DYT_ERR_IO, dyti_explain_model(s->model, full));
     assert_error_has("writing the model");
-    assert_status(DYT_ERR_IO, dyti_explain_plan(s->plan, false, full));
+    assert_status(DYT_ERR_IO, dyti_explain_plan(s->plan, NULL, false, full));
     fclose(full);
 }
 
@@ -171,7 +171,7 @@ static void a_wide_world_is_a_list(void **state)
     assert_ok(dyti_plan_inputs_init(layout, DYTI_ARENA_TRAIN, layout,
                                     DYTI_ARENA_ROLLOUT, 1u << DYTI_PARAM, &in));
     assert_ok(dyti_plan_build_rank(&in, 3, &plan));
-    assert_ok(dyti_explain_plan(plan, false, dyt_golden_begin(&g)));
+    assert_ok(dyti_explain_plan(plan, NULL, false, dyt_golden_begin(&g)));
     dyt_golden_end(&g, "explain_plan_wide.txt");
     dyti_plan_destroy(plan);
     dyti_layout_destroy(layout);
