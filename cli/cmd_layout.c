@@ -6,6 +6,7 @@
 #include "cli/tell.h"
 #include "explain/views.h"
 #include "format/layout_spec.h"
+#include "layout/dialect.h"
 
 #include <argp.h>
 #include <errno.h>
@@ -43,7 +44,10 @@ static void read_kind(struct argp_state *state, const char *name,
             return;
         }
     }
-    argp_error(state, "there is no kind \"%s\"", name);
+    argp_error(state,
+               "there is no kind \"%s\": one of param, grad, master, exp_avg, "
+               "exp_avg_sq, extra",
+               name);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -114,6 +118,14 @@ static enum dyt_status check(struct arguments *a,
         return DYTI_FAIL(DYT_ERR_CONFIG,
                          "--rank %lld: the world has ranks 0 to %u",
                          (long long)a->show.rank, layout->desc.world_size - 1);
+    }
+    if (a->show.kind >= 0 &&
+        !dyti_layout_holds(layout, (enum dyti_kind)a->show.kind)) {
+        return DYTI_FAIL(DYT_ERR_CONFIG,
+                         "--kind %s: no rank of a %s layout holds it; without "
+                         "--kind all that there is gets listed",
+                         dyti_kind_name((enum dyti_kind)a->show.kind),
+                         dyti_dialect_name(layout->desc.dialect));
     }
     if (a->svg != NULL && a->tensor == NULL) {
         return DYTI_FAIL(DYT_ERR_CONFIG, "--svg draws one tensor: give "

@@ -18,6 +18,7 @@ enum key {
     KEY_CLUSTER,
     KEY_HTML,
     KEY_PINNED,
+    KEY_KINDS,
     KEY_PAIRS,
     KEY_EXACT
 };
@@ -40,6 +41,10 @@ static const struct argp_option options[] = {
     {"to", KEY_TO, "SPEC", 0, "The layout that is wanted", 2},
     {"model", 'm', "MODEL", 0,
      "A folder with config.json, or that file; no weights are needed", 2},
+    {"kinds", KEY_KINDS, "KIND,...", 0,
+     "Of these kinds of state alone (param, master, ...); default: all but "
+     "grad",
+     2},
     {"pinned", KEY_PINNED, NULL, 0,
      "Keep the ranks of --to as described; else they are placed so that most "
      "bytes stay",
@@ -75,6 +80,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_HTML:
         a->specs.html = arg;
+        return 0;
+    case KEY_KINDS:
+        a->specs.kinds = arg;
         return 0;
     case KEY_PINNED:
         a->specs.pinned = true;
@@ -152,9 +160,10 @@ static int plan_specs(struct arguments *a)
 
 static enum dyt_status check_job_arguments(const struct arguments *a)
 {
-    const char *wrong = a->specs.model != NULL ? "--model"
-                        : a->specs.pinned      ? "--pinned"
-                                               : NULL;
+    const char *wrong = a->specs.model != NULL   ? "--model"
+                        : a->specs.kinds != NULL ? "--kinds"
+                        : a->specs.pinned        ? "--pinned"
+                                                 : NULL;
 
     return wrong == NULL
                ? DYT_OK

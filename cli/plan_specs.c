@@ -8,6 +8,8 @@
 #include "cli/tell.h"
 #include "format/spec_pair.h"
 
+#include <string.h>
+
 /* Everything that has to be given back. */
 struct work {
     struct dyti_spec_pair pair;
@@ -28,11 +30,72 @@ static enum dyt_status prepare(struct work *w, const struct dyti_plan_specs *p)
     return st != DYT_OK ? st : dyti_spec_pair_open(&params, &w->pair);
 }
 
+/* "param,master" as bits; `out` stays 0 where none is asked for. */
+static enum dyt_status read_kinds(const char *text, uint32_t *out)
+{
+    uint32_t kinds = 0;
+
+    for (const char *at = text; at != NULL && *at != '\0';) {
+        size_t length = strcspn(at, ",");
+        int k = 0;
+
+        while (k < DYTI_KIND_COUNT &&
+               (strlen(dyti_kind_name((enum dyti_kind)k)) != length ||
+                strncmp(dyti_kind_name((enum dyti_kind)k), at, length) != 0)) {
+            k++;
+        }
+        if (k == DYTI_KIND_COUNT) {
+            return DYTI_FAIL(DYT_ERR_CONFIG,
+                             "--kinds %s: there is no kind \"%.*s\": some of "
+                             "param, grad, master, exp_avg, exp_avg_sq, extra, "
+                             "with commas",
+                             text, (int)length, at);
+        }
+        kinds |= 1u << k;
+        at += length + (at[length] == ',');
+    }
+    if (text != NULL && kinds == 0) {
+        return DYTI_FAIL(DYT_ERR_CONFIG, "--kinds: name at least one");
+    }
+    *out = kinds;
+    return DYT_OK;
+}
+
+/* A server has no optimizer: what a training layout wants of it must be said.
+ */
+static enum dyt_status check_kinds(const struct work *w, uint32_t kinds)
+{
+    for (int k = 0; k < DYTI_KIND_COUNT; k++) {
+        enum dyti_kind kind = (enum dyti_kind)k;
+        bool wanted = kinds == 0 ? kind != DYTI_PARAM && kind != DYTI_GRAD
+                                 : (kinds >> k & 1u) != 0;
+
+        if (wanted && kinds != 0 && !dyti_layout_holds(w->pair.dst, kind)) {
+            return DYTI_FAIL(DYT_ERR_CONFIG,
+                             "--kinds: the layout of --to holds no %s",
+                             dyti_kind_name(kind));
+        }
+        if (wanted && dyti_layout_holds(w->pair.dst, kind) &&
+            w->pair.src->desc.residency[kind] == DYTI_DROPPED) {
+            return DYTI_FAIL(DYT_ERR_CONFIG,
+                             "--to holds %s, and --from has none: price the "
+                             "weights alone with --kinds param, or say in "
+                             "--from that it stays where it lies "
+                             "(residency.%s=parked)",
+                             dyti_kind_name(kind), dyti_kind_name(kind));
+        }
+    }
+    return DYT_OK;
+}
+
 static enum dyt_status price(struct work *w, const struct dyti_plan_specs *p,
                              struct dyti_tell *tell)
 {
+    uint32_t kinds = 0;
+    enum dyt_status st = read_kinds(p->kinds, &kinds);
     const struct dyti_price_params params = {.src = w->pair.src,
                                              .dst = w->pair.dst,
+                                             .kinds = kinds,
                                              .src_slot = DYTI_ARENA_TRAIN,
                                              .dst_slot = DYTI_ARENA_ROLLOUT,
                                              .cluster = &w->pair.cluster,
@@ -42,7 +105,8 @@ static enum dyt_status price(struct work *w, const struct dyti_plan_specs *p,
                                              .stage = dyti_tell_stage,
                                              .stage_self = tell};
 
-    return dyti_price_build(&params, &w->price);
+    st = st != DYT_OK ? st : check_kinds(w, kinds);
+    return st != DYT_OK ? st : dyti_price_build(&params, &w->price);
 }
 
 /* ---- what comes out ------------------------------------------------------ */

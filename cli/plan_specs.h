@@ -14,6 +14,7 @@ struct dyti_plan_specs {
     const char *cluster;   /* TOML file or a name of configs/clusters;
                               NULL: hosts of 8 ranks, A800 links */
     const char *html;      /* NULL: no page */
+    const char *kinds;     /* "param,master"; NULL: all but the gradient */
     bool json;
     bool pairs;  /* JSON: every rank pair */
     bool pinned; /* ranks of --to as described */

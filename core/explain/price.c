@@ -82,8 +82,10 @@ static enum dyt_status at_rest_of(const struct dyti_price *p,
 
     out->resident = calloc(world, sizeof(*out->resident));
     out->keep = calloc(world, sizeof(*out->keep));
+    out->reads_more = calloc(world, sizeof(*out->reads_more));
     out->boxes = calloc(world, sizeof(*out->boxes));
-    if (out->resident == NULL || out->keep == NULL || out->boxes == NULL) {
+    if (out->resident == NULL || out->keep == NULL || out->reads_more == NULL ||
+        out->boxes == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "%u ranks", world);
     }
     for (uint32_t r = 0; r < world; r++) {
@@ -100,6 +102,8 @@ static enum dyt_status at_rest_of(const struct dyti_price *p,
             out->boxes[pair->dst_rank].received += pair->transfers;
         }
         out->boxes[pair->src_rank].source_bytes += pair->read_bytes;
+        out->reads_more[pair->src_rank] +=
+            (int64_t)pair->read_bytes - (int64_t)pair->write_bytes;
     }
     for (uint32_t r = 0; r < world; r++) {
         uint64_t has = p->memory[r].src_bytes;
@@ -121,6 +125,7 @@ static enum dyt_status price_strategy(struct dyti_price *p,
     struct dyti_simulate_inputs in = {.cluster = p->params.cluster,
                                       .pieces = &pieces,
                                       .keep_bytes = rest->keep,
+                                      .reads_more = rest->reads_more,
                                       .boxes = rest->boxes,
                                       .resident_bytes = rest->resident,
                                       .memory_buckets =
@@ -171,6 +176,7 @@ static enum dyt_status price_strategies(struct dyti_price *p)
     st = st != DYT_OK ? st : dyti_price_promote(p, &rest);
     free(rest.resident);
     free(rest.keep);
+    free(rest.reads_more);
     free(rest.boxes);
     free(detour);
     free(flow);

@@ -8,6 +8,7 @@
 struct dyti_price_rest {
     uint64_t *resident;            /* lies in each rank's memory all along */
     uint64_t *keep;                /* copied inside the rank */
+    int64_t *reads_more;           /* over what is written */
     struct dyti_rank_boxes *boxes; /* a transfer is one, whatever its strides */
 };
 

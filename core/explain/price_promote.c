@@ -112,6 +112,7 @@ static enum dyt_status simulate(struct dyti_price *p, const struct items *items,
                                       .pieces = &pieces,
                                       .promotion = &p->promotion,
                                       .keep_bytes = rest->keep,
+                                      .reads_more = rest->reads_more,
                                       .boxes = rest->boxes,
                                       .resident_bytes = rest->resident};
     enum dyt_status st;

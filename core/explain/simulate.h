@@ -47,6 +47,9 @@ struct dyti_simulate_inputs {
     const struct dyti_promotion *promotion; /* its collectives, … */
     uint64_t collective_chunk_bytes; /* … cut so; 0: 1/16 of each part */
     const uint64_t *keep_bytes;      /* [rank_count] copied inside the rank */
+    /* [rank_count] bytes that are read there over those that are written: of
+     * what narrows on its way.  NULL: as many. */
+    const int64_t *reads_more;
     const struct dyti_rank_boxes *boxes; /* [rank_count]; NULL: none */
     const uint64_t *resident_bytes; /* [rank_count] that are there all along */
     /* Buckets of the memory series of each rank; 0: none is kept. */

@@ -3,6 +3,17 @@
 
 #include <stdlib.h>
 
+/* What is read and not written, at the speed of a copy, which does both. */
+static double reading_more_s(const struct dyti_simulate_inputs *in,
+                             uint32_t rank)
+{
+    double speed = in->cluster->link[DYTI_LINK_SELF].bytes_per_s;
+
+    return in->reads_more != NULL && speed > 0.0
+               ? (double)in->reads_more[rank] / 2 / speed
+               : 0.0;
+}
+
 /* Seconds that each rank's memory is busy, at the speed of a copy (which reads
  * and writes): what it keeps is copied, what it sends is read, what it receives
  * is written. */
@@ -22,6 +33,7 @@ static void add_copies(const struct dyti_simulate_inputs *in,
     for (uint32_t r = 0; r < c->rank_count && speed > 0.0; r++) {
         work_s[r] +=
             in->keep_bytes != NULL ? (double)in->keep_bytes[r] / speed : 0.0;
+        work_s[r] += reading_more_s(in, r);
         if (work_s[r] > out->seconds) {
             *out = (struct dyti_work){work_s[r], r, false};
         }
@@ -59,6 +71,9 @@ static double own_work_s(const struct dyti_simulate_inputs *in, uint32_t rank)
             in->cluster->source_bytes_per_s > 0.0
                 ? (double)b->source_bytes / in->cluster->source_bytes_per_s
                 : 0.0;
+    }
+    if (!(in->cluster->source_bytes_per_s > 0.0)) { /* else it is in that */
+        seconds += reading_more_s(in, rank);
     }
     return seconds;
 }

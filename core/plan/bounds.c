@@ -65,13 +65,61 @@ static void add_cut(struct finder *f, const struct dyti_rank_set *s,
     }
 }
 
+static bool reads(const struct dyti_plan_want *want,
+                  const struct dyti_plan_source *source)
+{
+    for (uint32_t s = 0; s < want->source_count; s++) {
+        if (want->source[s].slot == source->slot &&
+            want->source[s].kind == source->kind) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of the wants that are filled from one source, the one of its own kind, or the
+ * first: a plan may read an element once for all of them. */
+static uint32_t counts_for(const struct dyti_plan_inputs *in, uint32_t want,
+                           const struct dyti_plan_source *source)
+{
+    uint32_t first = want;
+
+    for (uint32_t w = in->want_count; w-- > 0;) {
+        if (reads(&in->want[w], source)) {
+            first = w;
+            if (in->want[w].kind == source->kind) {
+                break;
+            }
+        }
+    }
+    return first;
+}
+
+/* What reading an element takes at least, for all wants of the group. */
+static uint32_t least_read(const struct dyti_common *atoms,
+                           const struct dyti_want_group *g)
+{
+    const struct dyti_plan_inputs *in = &atoms->inputs;
+    uint32_t bytes = 0;
+
+    for (uint32_t k = 0; k < g->want_count; k++) {
+        uint32_t w = g->want[k];
+
+        bytes += counts_for(in, w, &in->want[w].source[g->source]) == w
+                     ? g->read[k]
+                     : 0;
+    }
+    return bytes;
+}
+
 static void add_class(struct finder *f, const struct dyti_common_class *c)
 {
     const struct dyti_sets *sets = &f->atoms->sets;
     const struct dyti_rank_set *s = &sets->set[c->src_set];
     const struct dyti_rank_set *d = &sets->set[c->dst_set];
     uint64_t write = c->elements * f->atoms->group[c->group].write_all;
-    uint64_t read = c->elements * f->atoms->group[c->group].read_all;
+    uint64_t read =
+        c->elements * least_read(f->atoms, &f->atoms->group[c->group]);
     bool leaves_ranks = false, leaves_hosts = false, read_here = false;
 
     mark_sources(f, c->src_set);

@@ -102,7 +102,7 @@ static enum dyt_status want_state(const struct dyti_layout *src,
     if (!holds(src, kind)) {
         return DYTI_FAIL(DYT_ERR_LAYOUT,
                          "%s of phase %s has no source: phase %s neither holds "
-                         "nor parks it",
+                         "nor parks it; hold or park it there, or drop it here",
                          dyti_kind_name(kind), inputs->dst->desc.phase,
                          src->desc.phase);
     }

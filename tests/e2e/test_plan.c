@@ -87,6 +87,33 @@ static void the_text_says_it_is_simulated(void **state)
     dyt_run_fini(&run);
 }
 
+/* The way back: a server has weights alone. */
+static void weights_alone_are_priced(void **state)
+{
+    static const struct {
+        const char *from, *kinds;
+    } row[] = {{TO, "--kinds=param"},
+               {TO ",residency.master=parked,residency.exp_avg=parked,"
+                   "residency.exp_avg_sq=parked",
+                "--json"}};
+
+    (void)state;
+    for (size_t i = 0; i < DYT_TEST_COUNT(row); i++) {
+        struct dyt_run run =
+            dyt_run("plan", "--from", row[i].from, "--to", FROM, "--model",
+                    MODEL, "--json", row[i].kinds, NULL);
+        json_t *json, *bytes;
+
+        assert_int_equal(0, run.code);
+        json = json_of(&run);
+        bytes = json_object_get(json, "bytes");
+        assert_int_equal(1, json_object_size(bytes));
+        assert_non_null(json_object_get(bytes, "param"));
+        json_decref(json);
+        dyt_run_fini(&run);
+    }
+}
+
 /* A 235B: a few pieces stand for millions of messages. */
 static void a_large_model_is_priced(void **state)
 {
@@ -272,6 +299,14 @@ static void wrong_uses_are_named(void **state)
          "a plan prices at most 16384"},
         {"megatron:tp=2,hosts=1+1", "vllm:tp=2", MODEL, NULL, NULL,
          "--from says hosts"},
+        {"vllm:tp=2", "megatron:tp=2", MODEL, NULL, NULL,
+         "--to holds master, and --from has none: price the weights alone with "
+         "--kinds param"},
+        {"megatron:tp=2", "vllm:tp=2", MODEL, "--kinds", "parm",
+         "there is no kind \"parm\""},
+        {"megatron:tp=2", "vllm:tp=2", MODEL, "--kinds", "param,master",
+         "the layout of --to holds no master"},
+        {"megatron:tp=2", "vllm:tp=2", MODEL, "--kinds", "", "at least one"},
     };
 
     (void)state;
@@ -300,6 +335,7 @@ static void both_specs_and_a_model_are_needed(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_price_holds_together),
     cmocka_unit_test(the_text_says_it_is_simulated),
+    cmocka_unit_test(weights_alone_are_priced),
     cmocka_unit_test(a_large_model_is_priced),
     cmocka_unit_test(the_page_is_self_contained),
     cmocka_unit_test(a_job_is_priced_both_ways),

@@ -51,6 +51,28 @@ static uint32_t make_set(struct fixture *f, uint64_t trial, uint64_t what,
     return set;
 }
 
+/* bf16 parameters from the master; and `both`: the master as well, whose
+ * elements a plan may read once for the two. */
+static void set_wants(struct fixture *f, bool both)
+{
+    static const enum dyti_kind kind[] = {DYTI_PARAM, DYTI_MASTER};
+    static const uint32_t write[] = {2, 4};
+    uint32_t count = both ? 2 : 1;
+
+    for (uint32_t w = 0; w < count; w++) {
+        f->common.inputs.want[w] = (struct dyti_plan_want){
+            .kind = kind[w],
+            .source = {{.slot = DYTI_ARENA_TRAIN, .kind = DYTI_MASTER}},
+            .source_count = 1};
+        f->group.want[w] = w;
+        f->group.read[w] = 4;
+        f->group.write[w] = write[w];
+        f->group.read_all += 4;
+        f->group.write_all += write[w];
+    }
+    f->common.inputs.want_count = f->group.want_count = count;
+}
+
 static void open_case(uint64_t trial, struct fixture *f)
 {
     uint32_t world = 2 + (uint32_t)pick(trial, 0, RANKS - 1);
@@ -64,8 +86,7 @@ static void open_case(uint64_t trial, struct fixture *f)
     f->common.host_count = hosts;
     f->common.host = f->host;
     assert_ok(dyti_sets_init(&f->common.sets, f->host, world));
-    f->group.write_all = 2;
-    f->group.read_all = 4;
+    set_wants(f, pick(trial, 3, 2) == 0);
     f->common.group = &f->group;
     f->common.group_count = 1;
     f->common.class = f->class;
@@ -106,7 +127,8 @@ struct loads {
 static void add(const struct fixture *f, uint32_t a, uint32_t d,
                 struct loads *l)
 {
-    uint64_t write = f->class[a].elements * 2, read = f->class[a].elements * 4;
+    uint64_t write = f->class[a].elements * f->group.write_all;
+    uint64_t read = f->class[a].elements * 4; /* once, whatever it is for */
     uint32_t s = f->giver[a][d], half = f->common.host_count / 2;
     uint32_t from, to;
 
@@ -241,8 +263,7 @@ static void known_bounds(void **state)
                                     .group_count = 1,
                                     .class = f.class,
                                     .class_count = 1};
-    f.group.write_all = 2;
-    f.group.read_all = 4;
+    set_wants(&f, false);
     f.class[0].elements = 100;
     assert_ok(dyti_sets_init(&f.common.sets, f.host, 4));
     assert_ok(dyti_sets_intern(&f.common.sets, zero, 1, &f.class[0].src_set));
@@ -268,8 +289,37 @@ static void known_bounds(void **state)
     dyti_sets_fini(&f.common.sets);
 }
 
+/* Rank 0 keeps 100 elements: parameters and master, both from the master. */
+static void what_fills_two_is_read_once(void **state)
+{
+    static const uint32_t zero[] = {0};
+    struct fixture f;
+
+    (void)state;
+    memset(&f, 0, sizeof(f));
+    f.common = (struct dyti_common){.world_size = 1,
+                                    .host_count = 1,
+                                    .host = f.host,
+                                    .group = &f.group,
+                                    .group_count = 1,
+                                    .class = f.class,
+                                    .class_count = 1};
+    set_wants(&f, true);
+    f.class[0].elements = 100;
+    assert_ok(dyti_sets_init(&f.common.sets, f.host, 1));
+    assert_ok(dyti_sets_intern(&f.common.sets, zero, 1, &f.class[0].src_set));
+    assert_ok(dyti_sets_split(&f.common.sets, f.class[0].src_set));
+    f.class[0].dst_set = f.class[0].src_set;
+    f.cluster.link[DYTI_LINK_SELF].bytes_per_s = 100;
+    assert_ok(dyti_bounds_find(&f.common, &f.cluster, &f.bounds));
+    assert_int_equal(600 + 400, f.bounds.term[DYTI_TERM_MEMORY].bound_bytes);
+    assert_true(f.bounds.bound_s == 5.0);
+    dyti_sets_fini(&f.common.sets);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(known_bounds),
+    cmocka_unit_test(what_fills_two_is_read_once),
     cmocka_unit_test(no_routing_is_below),
 };
 DYT_TEST_MAIN(tests)
