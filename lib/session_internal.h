@@ -131,12 +131,15 @@ struct dyt_session {
     const struct dyt_view *view;   /* while a publish is wanted; borrowed */
     const struct dyt_rules *rules; /* likewise */
     struct dyt_row *row;           /* [row_count] our copy: data, fd */
+    char *names;                   /* of all rows, owned */
     uint64_t row_count;
     void **staged; /* [row_count] memory lent for packed rows, owned */
     struct dyti_mapped *mapped;
     struct dyti_model *catalogue;
     struct dyti_memory_view memory, second;
-    bool *has_pieces; /* [row_count] */
+    bool *has_pieces;         /* [row_count] */
+    struct dyti_row_pad *pad; /* [pad_count] of its rows, owned */
+    size_t pad_count;
 
     /* Trainer. */
     struct dyt_ticket *ticket;  /* that is not done */
@@ -241,6 +244,10 @@ enum dyt_status dyti_session_copy_params(struct dyt_session *s,
                                          const struct dyt_session_params *from);
 void dyti_session_free_params(struct dyt_session *s);
 void dyti_session_free_rows(struct dyt_session *s);
+/* Are the rows that hold something still memory that may be used?  They were
+ * when they were published; whoever touches them asks again.
+ * DYT_ERR_INVALID  by name */
+enum dyt_status dyti_session_check_alive(const struct dyt_session *s);
 
 /* ---- session_memory.c, session_offer.c, session_receive.c: under the lock
  * -------- */
@@ -317,6 +324,12 @@ enum dyt_status dyti_session_link_open(struct dyt_session *s,
                                        struct dyti_session_link *k);
 enum dyt_status dyti_session_link_run(struct dyt_session *s,
                                       struct dyti_session_link *k);
+
+/* ---- session_pad.c --------------------------------------------------------
+ */
+
+/* Padding of the rows in this set of memory (0 where there is one) is zero. */
+void dyti_session_clear_padding(struct dyt_session *s, uint32_t set);
 
 /* ---- session_jobs.c: the service's --------------------------------------- */
 

@@ -47,6 +47,47 @@ static enum dyt_status second_memory(struct dyt_session *s,
     return st;
 }
 
+/* Two sets take turns while requests run: theirs is zero from the start, any
+ * other's when a version is committed. */
+static void keep_padding(struct dyt_session *s, struct dyti_row_pieces *pieces)
+{
+    free(s->pad);
+    s->pad = pieces->pad;
+    s->pad_count = pieces->pad_count;
+    pieces->pad = NULL; /* moved */
+    if (s->mapped != NULL && s->params.commit == DYT_COMMIT_DOUBLE) {
+        dyti_session_clear_padding(s, 0);
+        dyti_session_clear_padding(s, 1);
+    }
+}
+
+/* A receive would write them. */
+static enum dyt_status check_writable(const struct dyt_session *s,
+                                      const struct dyti_row_pieces *pieces)
+{
+    const struct dyt_row *first = NULL;
+    uint32_t count = 0, last = UINT32_MAX;
+
+    for (size_t i = 0; i < pieces->count; i++) {
+        const struct dyt_row *row = &s->row[pieces->piece[i].row];
+
+        if ((row->flags & DYT_ROW_READ_ONLY) != 0 &&
+            pieces->piece[i].row != last) {
+            last = pieces->piece[i].row;
+            first = first == NULL ? row : first;
+            count++;
+        }
+    }
+    return s->params.role != DYT_ROLE_RECEIVER || count == 0
+               ? DYT_OK
+               : DYTI_FAIL(DYT_ERR_INVALID,
+                           "%u rows of this receiver are DYT_ROW_READ_ONLY "
+                           "and hold what a receive writes, row %s first: "
+                           "hand in memory that may be written, or ask for "
+                           "some with DYT_ROW_STAGED",
+                           count, first->name);
+}
+
 static enum dyt_status build_memory(struct dyt_session *s)
 {
     struct dyt_view view = {.struct_size = sizeof(view),
@@ -58,6 +99,7 @@ static enum dyt_status build_memory(struct dyt_session *s)
     enum dyt_status st =
         dyti_rules_apply(s->catalogue, &view, s->rules, &place, &pieces);
 
+    st = st != DYT_OK ? st : check_writable(s, &pieces);
     st = st != DYT_OK
              ? st
              : dyti_memory_view_build(s->catalogue, &view, &pieces, &s->memory);
@@ -67,6 +109,9 @@ static enum dyt_status build_memory(struct dyt_session *s)
     }
     for (size_t i = 0; st == DYT_OK && i < pieces.count; i++) {
         s->has_pieces[pieces.piece[i].row] = true;
+    }
+    if (st == DYT_OK && s->params.role == DYT_ROLE_RECEIVER) {
+        keep_padding(s, &pieces);
     }
     dyti_row_pieces_fini(&pieces);
     return st;

@@ -168,6 +168,7 @@ static enum dyt_status offer(struct dyt_session *s,
         r.takes = r.snapshot || dyti_session_has_snapshots(s);
     }
     pthread_mutex_unlock(&s->lock);
+    st = st != DYT_OK ? st : dyti_session_check_alive(s);
     if (st == DYT_OK && !r.snapshot) {
         st = seal_rows(s, params->version);
     }

@@ -22,11 +22,38 @@ void dyti_session_free_rows(struct dyt_session *s)
     }
     free(s->staged);
     free(s->row);
+    free(s->names);
     free(s->has_pieces);
+    free(s->pad);
+    s->pad = NULL;
+    s->pad_count = 0;
     s->staged = NULL;
     s->row = NULL;
+    s->names = NULL;
     s->has_pieces = NULL;
     s->row_count = 0;
+}
+
+/* Names are the caller's; what goes wrong later is said by them. */
+static enum dyt_status keep_names(struct dyt_session *s)
+{
+    size_t bytes = 1, used = 0;
+
+    for (uint64_t i = 0; i < s->row_count; i++) {
+        bytes += strlen(s->row[i].name) + 1;
+    }
+    s->names = malloc(bytes);
+    if (s->names == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "names of %llu rows",
+                         (unsigned long long)s->row_count);
+    }
+    for (uint64_t i = 0; i < s->row_count; i++) {
+        bytes = strlen(s->row[i].name) + 1;
+        memcpy(s->names + used, s->row[i].name, bytes);
+        s->row[i].name = s->names + used;
+        used += bytes;
+    }
+    return DYT_OK;
 }
 
 /* Under the lock: our copy of the rows, with memory for those that have none.
@@ -65,14 +92,14 @@ static enum dyt_status copy_rows(struct dyt_session *s,
             memset(s->row[i].stride, 0, sizeof(s->row[i].stride));
         }
     }
-    return DYT_OK;
+    return keep_names(s);
 }
 
 /* What is lent holds nothing that could be offered. */
 static enum dyt_status check_staged(const struct dyt_session *s)
 {
-    for (uint64_t i = 0;
-         s->params.role == DYT_ROLE_TRAINER && i < s->row_count; i++) {
+    for (uint64_t i = 0; s->params.role == DYT_ROLE_TRAINER && i < s->row_count;
+         i++) {
         if ((s->row[i].flags & DYT_ROW_STAGED) != 0) {
             return DYTI_FAIL(DYT_ERR_INVALID,
                              "row %s: DYT_ROW_STAGED asks for memory to "
@@ -100,6 +127,19 @@ static enum dyt_status prepare_view(struct dyt_session *s,
     return st != DYT_OK ? st
                         : dyti_view_check_memory(&own, s->params.role ==
                                                            DYT_ROLE_RECEIVER);
+}
+
+enum dyt_status dyti_session_check_alive(const struct dyt_session *s)
+{
+    struct dyt_view own = {.struct_size = sizeof(own),
+                           .row_struct_size = sizeof(*s->row),
+                           .row = s->row,
+                           .row_count = s->row_count};
+
+    return s->mapped != NULL
+               ? DYT_OK
+               : dyti_view_check_alive(&own, s->has_pieces,
+                                       s->params.role == DYT_ROLE_RECEIVER);
 }
 
 /* Under the lock: the others of its group go on waiting, it may publish again.
@@ -171,8 +211,7 @@ static enum dyt_status publish(struct dyt_session *s,
     s->rules = NULL;
     s->published = st == DYT_OK;
     for (uint64_t i = 0; i < s->row_count; i++) {
-        s->row[i].name = NULL; /* borrowed for the call */
-        s->row[i].piece = NULL;
+        s->row[i].piece = NULL; /* borrowed for the call */
         s->row[i].piece_count = 0;
     }
     pthread_mutex_unlock(&s->lock);

@@ -100,6 +100,7 @@ enum dyt_status dyti_session_link_run(struct dyt_session *s,
     int64_t start = dyti_session_now();
     enum dyt_status st = receiver ? pause_server(s) : DYT_OK;
 
+    st = st == DYT_OK && receiver ? dyti_session_check_alive(s) : st;
     if (st != DYT_OK) { /* the others do not wait for it */
         snprintf(k->text, sizeof(k->text), "%s", dyti_error_message());
         (void)dyti_link_abort_at(k->control, k->control_members, k->rank, st);
@@ -125,6 +126,9 @@ enum dyt_status dyti_session_link_run(struct dyt_session *s,
     if (receiver) {
         m->broken = dyti_link_valid(k->link) != DYT_OK;
         m->live_set = dyti_link_live_set(k->link);
+        if (said.committed != 0) {
+            dyti_session_clear_padding(s, m->live_set);
+        }
         note_run(s, k, o, &said, m->broken);
         set_writing(s, false);
     }

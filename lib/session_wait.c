@@ -99,7 +99,9 @@ static enum dyt_status begin(struct dyt_session *s, enum dyti_call_kind kind,
         return dyti_error_adopt(s->dead, s->dead_text);
     }
     if (c->running) {
-        return DYTI_FAIL(DYT_ERR_BUSY, "another thread makes this call");
+        return DYTI_FAIL(DYT_ERR_BUSY,
+                         "another thread is in the same call of this session: "
+                         "one at a time");
     }
     *c = (struct dyti_call){
         .running = true, .posted = true, .request = *request};

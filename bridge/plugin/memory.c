@@ -214,6 +214,12 @@ static void check_descriptor(const struct dyt_row *row, bool writes,
 
 enum dyt_status dyti_view_check_memory(const struct dyt_view *view, bool writes)
 {
+    return dyti_view_check_alive(view, NULL, writes);
+}
+
+enum dyt_status dyti_view_check_alive(const struct dyt_view *view,
+                                      const bool *used, bool writes)
+{
     struct dyti_found found = {.count = 0};
     struct mappings mappings = {0};
     enum dyt_status st = read_mappings(&mappings);
@@ -222,8 +228,8 @@ enum dyt_status dyti_view_check_memory(const struct dyt_view *view, bool writes)
         const struct dyt_row *row = dyti_row_at(view, i);
         bool written = writes && (row->flags & DYT_ROW_READ_ONLY) == 0;
 
-        if ((row->flags & DYT_ROW_STAGED) != 0) {
-            continue; /* the library lends it */
+        if ((row->flags & DYT_ROW_STAGED) != 0 || (used != NULL && !used[i])) {
+            continue; /* the library lends it; nobody touches it */
         }
         if (row->data != NULL) {
             check_address(row, written, &mappings, &found);

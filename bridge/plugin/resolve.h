@@ -39,9 +39,19 @@ struct dyti_row_piece {
     int64_t stride[DYT_MAX_DIMS]; /* [tensor's ndim] bytes */
 };
 
+/* Elements of a row that a rule makes padding: of no tensor, and zero. */
+struct dyti_row_pad {
+    uint32_t row, ndim;
+    uint64_t offset;              /* bytes from the row's first element */
+    int64_t shape[DYT_MAX_DIMS];  /* [ndim] */
+    int64_t stride[DYT_MAX_DIMS]; /* [ndim] bytes */
+};
+
 struct dyti_row_pieces {
     struct dyti_row_piece *piece; /* [count], by row, then offset; owned */
     size_t count;
+    struct dyti_row_pad *pad; /* [pad_count], owned */
+    size_t pad_count;
 };
 void dyti_row_pieces_fini(struct dyti_row_pieces *pieces);
 
@@ -55,6 +65,9 @@ enum dyt_status dyti_view_check(const struct dyt_view *view);
  * is wrong: not mapped, read-only, ends inside. */
 enum dyt_status dyti_view_check_memory(const struct dyt_view *view,
                                        bool writes);
+/* Likewise, of those rows alone that are `used` ([row_count]; NULL: all). */
+enum dyt_status dyti_view_check_alive(const struct dyt_view *view,
+                                      const bool *used, bool writes);
 
 /* The catalogue of a trainer: the union of its ranks' rows, in the order of the
  * first rank that names them.  A row without pieces is a cut of the tensor of

@@ -151,7 +151,8 @@ static enum dyt_status hand_out(struct dyti_apply *a,
     for (size_t i = 0; i < a->count; i++) {
         piece[i] = a->placed[i].piece;
     }
-    *out = (struct dyti_row_pieces){piece, a->count};
+    *out = (struct dyti_row_pieces){piece, a->count, a->pad, a->pad_count};
+    a->pad = NULL; /* moved */
     return DYT_OK;
 }
 
@@ -206,11 +207,13 @@ enum dyt_status dyti_rules_apply(const struct dyti_model *catalogue,
     st = st != DYT_OK ? st : hand_out(&a, out_pieces);
     free(a.touched);
     free(a.placed);
+    free(a.pad);
     return st;
 }
 
 void dyti_row_pieces_fini(struct dyti_row_pieces *pieces)
 {
     free(pieces->piece);
+    free(pieces->pad);
     *pieces = (struct dyti_row_pieces){0};
 }

@@ -14,6 +14,8 @@ struct dyti_apply {
     const struct dyti_place *place;
     struct dyti_placed *placed; /* [count] */
     size_t count, cap;
+    struct dyti_row_pad *pad; /* [pad_count] */
+    size_t pad_count, pad_cap;
     uint8_t *touched; /* [tensor_count] some row names it */
     struct dyti_found found;
     enum dyt_status status; /* out of memory */
@@ -32,6 +34,11 @@ struct dyti_at_row {
 void dyti_apply_place(struct dyti_apply *a, const struct dyti_at_row *r,
                       uint32_t tensor, const struct dyt_box *box,
                       const int64_t *at, bool transposed, bool copy);
+/* What a part takes of the row beyond `held` elements of row's axis `axis` is
+ * padding; `at`, `extent`: of the part in the row. */
+void dyti_apply_pad(struct dyti_apply *a, const struct dyti_at_row *r,
+                    const int64_t *at, const int64_t *extent, uint32_t axis,
+                    int64_t held);
 /* Kind and dtype of a row fit those of a tensor; false: noted. */
 bool dyti_apply_fits(struct dyti_apply *a, const struct dyti_at_row *r,
                      uint32_t tensor);

@@ -212,6 +212,22 @@ static void put_expert(struct dyti_apply *a, const struct dyti_at_row *r,
     }
 }
 
+/* Of the row where the tensor has fewer elements than its cut. */
+static void pad_part(struct dyti_apply *a, const struct dyti_at_row *r,
+                     const struct part *p, const int64_t *at)
+{
+    uint32_t ndim = a->catalogue->tensor[p->tensor].ndim, axis = p->part->axis;
+    int64_t held = p->range.hi - p->range.lo;
+
+    if (held < p->range.extent && a->status == DYT_OK) {
+        dyti_apply_pad(a, r, at, p->extent,
+                       p->part->transposed != 0 && axis + 2 >= ndim
+                           ? 2 * ndim - 3 - axis
+                           : axis,
+                       held);
+    }
+}
+
 static void put_parts(struct dyti_apply *a, const struct dyti_at_row *r,
                       const struct part *part, uint32_t count)
 {
@@ -232,6 +248,7 @@ static void put_parts(struct dyti_apply *a, const struct dyti_at_row *r,
             dyti_apply_place(a, r, p->tensor, &box, at,
                              p->part->transposed != 0,
                              (r->flags & DYT_ROW_ALIAS) != 0);
+            pad_part(a, r, p, at);
         }
         at[stack] += p->extent[stack];
     }

@@ -37,6 +37,27 @@ void dyti_apply_place(struct dyti_apply *a, const struct dyti_at_row *r,
     }
 }
 
+void dyti_apply_pad(struct dyti_apply *a, const struct dyti_at_row *r,
+                    const int64_t *at, const int64_t *extent, uint32_t axis,
+                    int64_t held)
+{
+    int64_t stride[DYT_MAX_DIMS], offset = 0;
+    int64_t bytes = dyti_dtype_bytes((enum dyti_dtype)r->row->dtype);
+    struct dyti_row_pad p = {.row = r->index, .ndim = r->row->ndim};
+
+    dyti_row_strides(r->row, stride);
+    for (uint32_t d = 0; d < p.ndim; d++) {
+        offset += (at[d] + (d == axis ? held : 0)) * stride[d];
+        p.shape[d] = extent[d] - (d == axis ? held : 0);
+        p.stride[d] = stride[d] * bytes;
+    }
+    p.offset = (uint64_t)(offset * bytes);
+    a->status = DYTI_GROW(a->pad, a->pad_cap, a->pad_count + 1);
+    if (a->status == DYT_OK) {
+        a->pad[a->pad_count++] = p;
+    }
+}
+
 bool dyti_apply_fits(struct dyti_apply *a, const struct dyti_at_row *r,
                      uint32_t tensor)
 {

@@ -111,6 +111,50 @@ void dyti_fleet_received(struct dyti_fleet *fleet, uint32_t group,
     }
 }
 
+/* The first rank of a replica that has not asked; NONE. */
+static uint32_t first_silent(const struct dyti_fleet_group *g,
+                             const struct dyti_fleet *fleet)
+{
+    for (uint32_t r = 0; r < g->size; r++) {
+        if (g->member[r] == NONE || !fleet->member[g->member[r]].receiving) {
+            return r;
+        }
+    }
+    return NONE;
+}
+
+/* What a receive that runs in no link has waited for. */
+static void why_it_waits(const struct dyti_fleet *fleet, uint32_t member,
+                         char *out, size_t n)
+{
+    const struct dyti_fleet_member *m = &fleet->member[member];
+    const struct dyti_fleet_group *g = &fleet->group[m->group];
+    const struct dyti_fleet_offer *o = &fleet->offer;
+    uint32_t silent = first_silent(g, fleet);
+    char newest[64] = "none was";
+
+    if (fleet->any_version) {
+        snprintf(newest, sizeof(newest), "the newest was version %llu",
+                 (unsigned long long)o->version);
+    }
+    if (g->why_status == DYT_PENDING) {
+        snprintf(out, n, "%s", g->why);
+    } else if (silent != NONE) {
+        snprintf(out, n,
+                 "rank %u of %u of its replica does not receive: all of them "
+                 "must",
+                 silent, g->size);
+    } else if (!o->open || o->version < m->want) {
+        snprintf(out, n,
+                 "no version from %llu on is offered (%s): is the trainer's "
+                 "offer open, and from all its ranks?",
+                 (unsigned long long)m->want, newest);
+    } else {
+        snprintf(out, n, "version %llu is offered, and others take it first",
+                 (unsigned long long)o->version);
+    }
+}
+
 void dyti_fleet_take_withdraw(struct dyti_fleet *fleet,
                               const struct dyti_fleet_event *e)
 {
@@ -118,7 +162,9 @@ void dyti_fleet_take_withdraw(struct dyti_fleet *fleet,
     enum dyt_status st = e->status != DYT_OK ? e->status : DYT_ERR_CANCELLED;
     uint32_t group = m->group;
     const struct dyti_fleet_group *g = &fleet->group[group];
-    char who[256], text[DYTI_FLEET_TEXT_BYTES + 320];
+    bool runs = g->busy != NONE && fleet->link[g->busy].receiver == group;
+    char who[256], why[DYTI_FLEET_TEXT_BYTES] = "an update runs";
+    char text[DYTI_FLEET_TEXT_BYTES + 320];
 
     if (m->publishing) {
         dyti_fleet_withdraw_publish(fleet, e->member, st);
@@ -128,12 +174,14 @@ void dyti_fleet_take_withdraw(struct dyti_fleet *fleet,
         return; /* it was answered meanwhile */
     }
     dyti_fleet_member_text(fleet, e->member, who, sizeof(who));
-    snprintf(text, sizeof(text), "%s %s%s%s", who,
+    if (!runs) {
+        why_it_waits(fleet, e->member, why, sizeof(why));
+    }
+    snprintf(text, sizeof(text), "%s %s: %s", who,
              st == DYT_ERR_TIMEOUT ? "waited until its deadline"
                                    : "gave up its receive",
-             g->why_status == DYT_PENDING ? ": " : "",
-             g->why_status == DYT_PENDING ? g->why : "");
-    if (g->busy == NONE || fleet->link[g->busy].receiver != group) {
+             why);
+    if (!runs) {
         dyti_fleet_received(fleet, group, st, text);
         return;
     }

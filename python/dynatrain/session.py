@@ -56,7 +56,10 @@ class Row:
 
     def memory(self) -> tensors.Memory:
         if self.tensor is not None:
-            return tensors.memory_of(self.tensor)
+            try:
+                return tensors.memory_of(self.tensor)
+            except errors.Error as problem:
+                raise type(problem)(f"row {self.name}: {problem}") from None
         shape = tuple(self.shape)
         return tensors.Memory(0, shape, tensors.dense(shape), self.dtype,
                               "cpu", 0, False, None)
@@ -93,6 +96,10 @@ class ViewBuffer:
 
     def _row(self, row: Row) -> Any:
         memory = row.memory()
+        if row.global_shape and len(row.global_shape) != len(memory.shape):
+            raise errors.InvalidError(
+                f"row {row.name} has shape {tuple(memory.shape)}, and a "
+                f"global_shape of {len(row.global_shape)} dimensions")
         pieces = (_abi.Piece * max(len(row.pieces), 1))(
             *[_piece(piece, row.name, len(memory.shape))
               for piece in row.pieces])
@@ -274,8 +281,10 @@ class Session(Handle):
         try:
             thread.join()
         except BaseException:
-            self.interrupt()
-            thread.join()
+            # one that comes before the call has begun is not for it
+            while thread.is_alive():
+                self.interrupt()
+                thread.join(0.05)
             raise
         if failure:
             raise failure[0]

@@ -1,10 +1,10 @@
 /* What callers do wrong: calls out of order, from a child, from a hook, while
  * another thread leaves, of rows that contradict each other.  Each is told what
  * and why; nothing hangs, and the job goes on. */
+#include "lib/session_internal.h"
 #include "session_world.h"
 
-#include "lib/manager.h"
-
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #define MS 1000000ll
@@ -124,6 +124,143 @@ static void a_jobs_name_goes_with_its_last_member(void **state)
     dyti_session_manager_close(manager);
 }
 
+/* ---- memory that changes ------------------------------------------------- */
+
+static size_t page_up(size_t bytes)
+{
+    return (bytes + 4095u) / 4096u * 4096u;
+}
+
+/* The first row in pages of its own. */
+static void in_pages(struct member *m)
+{
+    size_t bytes = page_up(row_elements(&m->row[0]) * sizeof(float));
+
+    m->row[0].data = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(m->row[0].data != MAP_FAILED);
+}
+
+static void protect(struct member *m, int how)
+{
+    size_t bytes = page_up(row_elements(&m->row[0]) * sizeof(float));
+
+    assert_int_equal(0, mprotect(m->row[0].data, bytes, how));
+}
+
+/* What was memory when it was published, and is not any more: all ranks of the
+ * replica hear of the row, nothing is written, and it may come back. */
+static void memory_that_went_away_is_an_error(void **state)
+{
+    static const int how[] = {PROT_NONE, PROT_READ};
+
+    (void)state;
+    for (size_t i = 0; i < 2 * DYT_TEST_COUNT(how); i++) {
+        const char *folder = session_folder();
+        struct member m[3], *t[1] = {&m[0]}, *r[2] = {&m[1], &m[2]};
+
+        describe(&m[0], folder, DYT_ROLE_TRAINER, 0, 0, 1);
+        in_pages(&m[0]);
+        for (uint32_t k = 0; k < 2; k++) {
+            describe(r[k], folder, DYT_ROLE_RECEIVER, 0, k, 2);
+            r[k]->join.commit = session_modes[i % 2].commit;
+            in_pages(r[k]);
+        }
+        all_ok(t, 1, enter);
+        all_ok(r, 2, enter);
+        pass_on(t, 1, r, 2, 1);
+        all_offer(t, 1, 2);
+        protect(r[1], how[i / 2]);
+        all_ask(r, 2, 2, -1);
+        all_call(r, 2, receive);
+        all_are(r, 2, DYT_ERR_INVALID);
+        for (uint32_t k = 0; k < 2; k++) {
+            assert_non_null(strstr(r[k]->text, "rank 1 of replica"));
+            assert_non_null(strstr(r[k]->text, "row a.weight"));
+        }
+        assert_true(holds(r[0], 1));
+        protect(r[1], PROT_READ | PROT_WRITE);
+        assert_true(holds(r[1], 1));
+        all_receive(r, 2, 2);
+        all_ok(t, 1, end_offer);
+        write_version(t[0], 3);
+        protect(t[0], PROT_NONE);
+        all_ask(t, 1, 3, -1);
+        all_call(t, 1, offer_as_is);
+        all_are(t, 1, DYT_ERR_INVALID);
+        assert_non_null(strstr(t[0]->text, "row a.weight"));
+        protect(t[0], PROT_READ); /* enough for who offers */
+        all_ok(t, 1, offer_as_is);
+        all_receive(r, 2, 3);
+        all_ok(t, 1, end_offer);
+        for (uint32_t k = 3; k-- > 0;) {
+            size_t bytes = row_elements(&m[k].row[0]) * sizeof(float);
+
+            dyt_session_leave(m[k].session);
+            m[k].session = NULL;
+            munmap(m[k].row[0].data, page_up(bytes));
+        }
+        all_leave(t, 1, r, 2);
+    }
+}
+
+/* A row that nobody may write is not one that is received into. */
+static void a_receiver_writes_no_read_only_row(void **state)
+{
+    const char *folder = session_folder();
+    struct member t, r;
+
+    (void)state;
+    describe(&t, folder, DYT_ROLE_TRAINER, 0, 0, 1);
+    describe(&r, folder, DYT_ROLE_RECEIVER, 0, 0, 1);
+    t.row[0].flags |= DYT_ROW_READ_ONLY; /* a source may be */
+    assert_ok(enter(&t));
+    in_pages(&r);
+    protect(&r, PROT_READ);
+    r.row[0].flags |= DYT_ROW_READ_ONLY;
+    assert_status(DYT_ERR_INVALID, enter(&r));
+    assert_error_has("DYT_ROW_READ_ONLY");
+    assert_error_has("row a.weight");
+    protect(&r, PROT_READ | PROT_WRITE);
+    r.row[0].flags = 0;
+    assert_ok(member_publish(&r));
+    send_version(&t, &r, 1);
+    munmap(r.row[0].data, page_up(row_elements(&r.row[0]) * sizeof(float)));
+    leave(&r);
+    leave(&t);
+}
+
+/* A receive that ends at its deadline says what it waited for. */
+static void a_deadline_says_what_was_missing(void **state)
+{
+    const char *folder = session_folder();
+    struct member m[3], *t[1] = {&m[0]}, *r[2] = {&m[1], &m[2]};
+
+    (void)state;
+    describe(&m[0], folder, DYT_ROLE_TRAINER, 0, 0, 1);
+    for (uint32_t k = 0; k < 2; k++) {
+        describe(r[k], folder, DYT_ROLE_RECEIVER, 0, k, 2);
+    }
+    all_ok(t, 1, enter);
+    all_ok(r, 2, enter);
+    all_ask(r, 2, 1, 100 * MS);
+    all_call(r, 2, receive);
+    all_are(r, 2, DYT_ERR_TIMEOUT);
+    assert_non_null(strstr(r[0]->text, "no version from 1 on is offered "
+                                       "(none was)"));
+    pass_on(t, 1, r, 2, 1);
+    all_ask(r, 2, 2, 100 * MS);
+    all_call(r, 2, receive);
+    all_are(r, 2, DYT_ERR_TIMEOUT);
+    assert_non_null(strstr(r[1]->text, "the newest was version 1"));
+    all_offer(t, 1, 2);
+    assert_status(DYT_ERR_TIMEOUT, receive(r[0])); /* alone */
+    assert_error_has("rank 1 of 2 of its replica does not receive");
+    all_receive(r, 2, 2);
+    all_ok(t, 1, end_offer);
+    all_leave(t, 1, r, 2);
+}
+
 /* ---- order --------------------------------------------------------------- */
 
 static void calls_before_publish_say_what_is_missing(void **state)
@@ -172,23 +309,17 @@ static enum dyt_status wait_ticket(struct member *m)
     return keep_status(m, dyt_ticket_wait(m->ticket, -1));
 }
 
-/* Whoever looks whether it is inside may be there first. */
-static enum dyt_status receive_when_free(struct member *m)
-{
-    while (receive(m) == DYT_ERR_BUSY) {
-    }
-    return m->status;
-}
-
 /* Until a call is inside its session. */
-static void await_inside(struct member *m, uint32_t version)
+static void await_inside(struct member *m)
 {
-    enum dyt_status st = DYT_OK;
+    struct timespec tick = {0, MS};
+    uint32_t inside = 0;
 
-    /* a second receive is refused once the first has begun */
-    while (st != DYT_ERR_BUSY) {
-        st = dyt_session_receive(m->session, version, MS, NULL);
-        assert_true(st == DYT_ERR_BUSY || st == DYT_ERR_TIMEOUT);
+    while (inside == 0) {
+        pthread_mutex_lock(&m->session->lock);
+        inside = m->session->inside;
+        pthread_mutex_unlock(&m->session->lock);
+        nanosleep(&tick, NULL);
     }
 }
 
@@ -200,9 +331,10 @@ static void one_receive_at_a_time(void **state)
     (void)state;
     pair(&t, &r, session_folder(), DYT_COMMIT_STAGED, DYT_MEMORY_OWN);
     r.version = 1;
-    call_start(&call, &r, receive_when_free);
-    await_inside(&r, 1);
-    assert_error_has("another thread makes this call");
+    call_start(&call, &r, receive);
+    await_inside(&r);
+    assert_status(DYT_ERR_BUSY, dyt_session_receive(r.session, 1, -1, NULL));
+    assert_error_has("another thread is in the same call");
     write_version(&t, 1);
     t.version = 1;
     assert_ok(offer_as_is(&t));
@@ -228,13 +360,12 @@ static void leaving_waits_for_who_is_inside(void **state)
         t.version = 1;
         assert_ok(offer_as_is(&t));
         r.version = 2; /* nobody offers it */
-        call_start(&call[0], &r, receive_when_free);
+        call_start(&call[0], &r, receive);
         call_start(&call[1], &t, wait_ticket);
+        await_inside(&r);
+        await_inside(&t);
+        dyt_session_leave(i % 2 == 0 ? r.session : t.session);
         if (i % 2 == 0) {
-            await_inside(&r, 2);
-        } /* else they begin and end as they like */
-        dyt_session_leave(i % 4 < 2 ? r.session : t.session);
-        if (i % 4 < 2) {
             assert_int_equal(DYT_ERR_STATE, call_end(&call[0]));
             assert_non_null(strstr(r.text, "session"));
             r.session = NULL;
@@ -375,6 +506,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_trainer_that_contradicts_itself_hears_so),
     cmocka_unit_test(memory_is_lent_to_receivers_only),
     cmocka_unit_test(an_attribute_has_a_name),
+    cmocka_unit_test(memory_that_went_away_is_an_error),
+    cmocka_unit_test(a_receiver_writes_no_read_only_row),
+    cmocka_unit_test(a_deadline_says_what_was_missing),
     cmocka_unit_test(a_jobs_name_goes_with_its_last_member),
     cmocka_unit_test(calls_before_publish_say_what_is_missing),
     cmocka_unit_test(one_receive_at_a_time),

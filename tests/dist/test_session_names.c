@@ -195,6 +195,7 @@ static struct member *server(const char *folder, uint32_t rank, uint32_t tp,
     ROW(m, "model.embed_tokens.weight", DYT_F32, 64 / tp, 4);
     member_piece(m, "model.embed_tokens.weight", 2, SHAPE(50, 4), 0, lo, hi, 0);
     ROW(m, "lm_head.weight", DYT_F32, 64 / tp, 4);
+    m->padded[0] = m->padded[1] = true;
     member_piece(m, head, 2, SHAPE(50, 4), 0, lo, hi, 0);
     if (same_memory) {
         m->row[1].data = m->row[0].data;
@@ -210,7 +211,7 @@ static struct member *server(const char *folder, uint32_t rank, uint32_t tp,
 
 /* Tied: one tensor with two names, which the server has once or twice; untied:
  * two.  On one rank or two, with vocabulary that is padded on the server:
- * padding is nobody's, and is left as it is. */
+ * padding is zero there, whatever lay in it before. */
 static void a_head_is_the_embedding_or_its_own(void **state)
 {
     static const struct {

@@ -140,6 +140,7 @@ static struct member *server(const char *folder, uint32_t rank, uint32_t of)
     m->join.attribute = &head_dim;
     m->join.attribute_count = 1;
     ROW(m, "model.embed_tokens.weight", DYT_F32, cut, HIDDEN);
+    m->padded[0] = true;
     member_piece(m, "model.embed_tokens.weight", 2, SHAPE(VOCAB, HIDDEN), 0,
                  lo < VOCAB ? lo : VOCAB, hi < VOCAB ? hi : VOCAB, 0);
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
@@ -192,6 +193,9 @@ static uint64_t bring(member_maker trainer, uint32_t nt, uint32_t nr,
     all_ok(r, nr, enter);
     pass_on(t, nt, r, nr, 1);
     pass_on(t, nt, r, nr, 2);
+    for (uint32_t i = 0; i < nt; i++) { /* with its padding as it was */
+        assert_true(holds(t[i], 2));
+    }
     for (uint64_t row = 0; row < r[0]->rows; row++) {
         uint64_t hash = 0;
 

@@ -36,6 +36,7 @@ struct member {
     struct dyt_piece piece[MEMBER_PARTS];
     char tensor[MEMBER_PARTS][NAME_BYTES];
     uint32_t first_piece[MEMBER_ROWS + 1], pieces; /* of row r: from [r] on */
+    bool padded[MEMBER_ROWS]; /* by rule: what is of no tensor is zero */
     char address[160];
     /* Of the last call. */
     enum dyt_status status;
@@ -333,6 +334,7 @@ static inline bool check_element(void *arg, const struct dyt_row *row,
 static inline bool row_holds(struct member *m, uint32_t r, uint64_t version)
 {
     size_t n = row_elements(&m->row[r]);
+    float rest = m->padded[r] ? 0.0f : UNTOUCHED;
     struct version_check c = {.version = version,
                               .data = m->row[r].data,
                               .seen = calloc(n + 1u, 1),
@@ -348,7 +350,7 @@ static inline bool row_holds(struct member *m, uint32_t r, uint64_t version)
     }
     ok = ok && visit_row(m, r, check_element, &c);
     for (size_t i = 0; i < n && ok; i++) {
-        ok = c.seen[i] || get(&m->row[r], c.data, i) == UNTOUCHED;
+        ok = c.seen[i] || get(&m->row[r], c.data, i) == rest;
     }
     free(c.seen);
     return ok;

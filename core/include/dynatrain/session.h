@@ -105,8 +105,9 @@ DYT_API enum dyt_status dyt_session_join(
 /**
  * Say what this member holds, once; again where it failed.  Blocks until every
  * member of the trainer (and of this replica, for receivers) has done so and
- * everything fits. Nothing moves.  Pointers are checked: memory that is not
- * mapped, or not writable for a receiver, is an error.
+ * everything fits. Nothing moves.  Pointers are checked, now and by whatever
+ * uses them later: memory that is not mapped, or not writable for a receiver,
+ * is an error.
  *
  * @param rules  for rows without pieces; NULL: tensors are named as in the VPS
  *               and not cut
@@ -211,6 +212,7 @@ DYT_API enum dyt_status dyt_session_will_write(dyt_session *session);
  * @return DYT_ERR_CANCELLED  interrupted, or the offer was taken back
  * @return DYT_ERR_PEER, DYT_ERR_VERIFY  the old is whole (STAGED, DOUBLE); with
  *                            IN_PLACE dyt_session_valid() tells
+ * @return DYT_ERR_INVALID    a rank's memory is not what it was: names the row
  * @return DYT_ERR_STATE      released, or the member did not publish; or
  *                            another rank of the replica has released since
  *                            the last version, and this one has not
@@ -274,8 +276,11 @@ DYT_API enum dyt_status dyt_session_restore(dyt_session *session,
 /** End the blocking calls of this session with DYT_ERR_CANCELLED. */
 DYT_API void dyt_session_interrupt(dyt_session *session);
 
-/** Leave the job; a running transfer is aborted.  NULL is allowed.  In a child
- *  that was forked the session is its parent's: nothing is done. */
+/** Leave the job; a running transfer is aborted.  NULL is allowed.  Calls of
+ *  other threads end with DYT_ERR_STATE and are waited for; in a hook the
+ *  session is left when the call that runs the hook returns.  In a child that
+ *  was forked the session is its parent's: nothing is done, and any other call
+ *  answers DYT_ERR_STATE. */
 DYT_API void dyt_session_leave(dyt_session *session);
 
 /** Who is in the job and what they hold, as JSON (docs/plugin.md): what

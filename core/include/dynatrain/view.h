@@ -29,13 +29,15 @@ struct dyt_device {
 };
 
 /* Flags of a row. */
-#define DYT_ROW_READ_ONLY 1u /* is never written: a source only */
+#define DYT_ROW_READ_ONLY                                                      \
+    1u /* is never written: a source only, refused where a receiver's row      \
+          holds what would be written */
 #define DYT_ROW_ALIAS                                                          \
     2u /* the same tensor as an earlier row (a tied head): where it is the     \
           same memory too, never moved twice */
 #define DYT_ROW_STAGED                                                         \
-    4u /* no memory of its own that may be written (packed weights): the       \
-          library lends memory of this shape, see dyt_session_staged() */
+    4u /* a receiver's, with no memory that may be written (packed weights):   \
+          the library lends memory of this shape, see dyt_session_staged() */
 #define DYT_ROW_OPTIONAL                                                       \
     8u /* may have no counterpart on the other side (a buffer that the         \
           trainer does not know): then it is left as it is */

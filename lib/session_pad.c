@@ -1,0 +1,56 @@
+/* Padding of a receiver's rows: what a rule says is of no tensor (a vocabulary
+ * that is padded for its ranks) is zero, whatever lay there.  Elements that no
+ * rule speaks of are not touched. */
+#include "lib/session_internal.h"
+
+#include <string.h>
+
+/* Whole lines where the last dimension is dense. */
+static void clear(unsigned char *base, const struct dyti_row_pad *p,
+                  size_t element)
+{
+    uint32_t last = p->ndim - 1;
+    bool dense = p->stride[last] == (int64_t)element;
+    size_t bytes = dense ? (size_t)p->shape[last] * element : element;
+    int64_t x[DYT_MAX_DIMS] = {0};
+
+    for (uint32_t d = 0; d < p->ndim; d++) {
+        if (p->shape[d] == 0) {
+            return;
+        }
+    }
+    for (;;) {
+        unsigned char *at = base + p->offset;
+        uint32_t d = p->ndim;
+
+        for (uint32_t i = 0; i < p->ndim; i++) {
+            at += x[i] * p->stride[i];
+        }
+        memset(at, 0, bytes);
+        while (d-- > 0) {
+            if (!(dense && d == last) && ++x[d] < p->shape[d]) {
+                break;
+            }
+            x[d] = 0;
+        }
+        if (d == UINT32_MAX) {
+            return;
+        }
+    }
+}
+
+void dyti_session_clear_padding(struct dyt_session *s, uint32_t set)
+{
+    for (size_t i = 0; i < s->pad_count; i++) {
+        const struct dyti_row_pad *p = &s->pad[i];
+        const struct dyt_row *row = &s->row[p->row];
+        unsigned char *base = s->mapped != NULL
+                                  ? dyti_mapped_row(s->mapped, p->row, set)
+                                  : row->data;
+
+        /* known by a descriptor alone, or a device's: left as it is */
+        if (base != NULL && row->device.type == DYT_DEVICE_HOST) {
+            clear(base, p, dyti_dtype_bytes((enum dyti_dtype)row->dtype));
+        }
+    }
+}
