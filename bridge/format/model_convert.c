@@ -208,9 +208,10 @@ static enum dyt_status hash_source(struct dyti_conversion *c,
         st = dyti_model_hash(c->source, kind, tensor, have, c->buffer,
                              c->buffer_bytes, &hash);
         if (st == DYT_OK && hash != known) {
-            st = DYTI_FAIL(DYT_ERR_VERIFY,
+            st = DYTI_FAIL(DYT_ERR_FORMAT,
                            "%s: %s of %s is not what its manifest says: the "
-                           "files were changed or damaged",
+                           "files were changed or damaged; fetch or make them "
+                           "anew",
                            c->desc->from, dyti_kind_name(kind), t->name);
         }
         c->report.checked = true;

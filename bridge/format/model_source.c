@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define MANIFEST_BYTES (256u << 20)
@@ -203,6 +204,21 @@ static enum dyt_status add_pieces(struct dyti_model_source *s,
     return DYT_OK;
 }
 
+static enum dyt_status check_rank_file(const struct dyti_model_source *s,
+                                       const char *path)
+{
+    struct stat info;
+
+    if (!dyti_file_exists(path)) {
+        return DYTI_FAIL(DYT_ERR_FORMAT,
+                         "%s is missing: the manifest says %u ranks", path,
+                         s->manifest.world);
+    }
+    return stat(path, &info) == 0 && S_ISREG(info.st_mode)
+               ? DYT_OK
+               : DYTI_FAIL(DYT_ERR_FORMAT, "%s is no regular file", path);
+}
+
 static enum dyt_status open_rank(struct dyti_model_source *s, const char *dir,
                                  uint32_t rank)
 {
@@ -226,12 +242,7 @@ static enum dyt_status open_rank(struct dyti_model_source *s, const char *dir,
     }
     dyti_shards_file_name(rank, name);
     st = dyti_path_join(path, dir, name);
-    if (st == DYT_OK && !dyti_file_exists(path)) {
-        st = DYTI_FAIL(DYT_ERR_FORMAT,
-                       "%s is missing: the manifest says %u "
-                       "ranks",
-                       path, s->manifest.world);
-    }
+    st = st != DYT_OK ? st : check_rank_file(s, path);
     if (st != DYT_OK || kinds == 0) {
         return st; /* a copy: others have the same */
     }
@@ -272,7 +283,7 @@ static enum dyt_status build_layout(struct dyti_model_source *s,
                          m->layout_fingerprint != s->layout->fingerprint)) {
         st = DYTI_FAIL(DYT_ERR_FORMAT,
                        "%s: the fingerprint of %s is not that of config.json "
-                       "and spec",
+                       "and spec: one of them is of another conversion",
                        path,
                        m->model_fingerprint != s->model->fingerprint
                            ? "the model"
@@ -295,11 +306,7 @@ static enum dyt_status check_world(const struct dyti_model_source *s,
 
     dyti_shards_file_name(s->manifest.world - 1, name);
     st = dyti_path_join(path, dir, name);
-    return st == DYT_OK && !dyti_file_exists(path)
-               ? DYTI_FAIL(DYT_ERR_FORMAT,
-                           "%s is missing: the manifest says %u ranks", path,
-                           s->manifest.world)
-               : st;
+    return st != DYT_OK ? st : check_rank_file(s, path);
 }
 
 static enum dyt_status open_shards(struct dyti_model_source *s, const char *dir,
@@ -425,11 +432,27 @@ static enum dyt_status read_shards(const struct dyti_model_source *s,
 
 /* ---- the source ---------------------------------------------------------- */
 
+/* Files of ranks say nothing without their manifest. */
+static enum dyt_status check_manifest(const char *dir, const char *manifest)
+{
+    char name[32], path[DYTI_PATH_BYTES];
+    enum dyt_status st;
+
+    dyti_shards_file_name(0, name);
+    st = dyti_path_join(path, dir, name);
+    return st == DYT_OK && !dyti_file_exists(manifest) && dyti_file_exists(path)
+               ? DYTI_FAIL(DYT_ERR_FORMAT,
+                           "%s has files of ranks and no %s, which says what "
+                           "they hold: copy it along",
+                           dir, DYTI_SHARDS_MANIFEST)
+               : st;
+}
+
 enum dyt_status dyti_model_source_open(const char *path,
                                        struct dyti_model_source **out_source)
 {
     struct dyti_model_source *s = calloc(1, sizeof(*s));
-    char manifest[DYTI_PATH_BYTES];
+    char manifest[DYTI_PATH_BYTES], text[1024];
     struct dyti_arch arch;
     enum dyt_status st = s == NULL ? DYTI_FAIL(DYT_ERR_NOMEM, "a source")
                                    : dyti_hf_config_read(path, &arch);
@@ -437,14 +460,19 @@ enum dyt_status dyti_model_source_open(const char *path,
     st = st != DYT_OK ? st : dyti_model_build(&arch, &s->model);
     st = st != DYT_OK ? st
                       : dyti_path_join(manifest, path, DYTI_SHARDS_MANIFEST);
+    st = st != DYT_OK ? st : check_manifest(path, manifest);
     if (st == DYT_OK) {
         st = dyti_file_exists(manifest) ? open_shards(s, path, manifest)
                                         : open_directory(s, path);
     }
     if (st == DYT_OK) {
         *out_source = s;
-    } else {
-        dyti_model_source_close(s);
+        return DYT_OK;
+    }
+    dyti_model_source_close(s);
+    if (st == DYT_ERR_IO) { /* the directory is wrong, not its reading */
+        snprintf(text, sizeof(text), "%s", dyti_error_message());
+        st = dyti_error_adopt(DYT_ERR_FORMAT, text);
     }
     return st;
 }

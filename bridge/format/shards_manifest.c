@@ -48,8 +48,10 @@ static enum dyt_status parse_kinds(const struct dyti_json_at *at,
             kind++;
         }
         if (name == NULL || kind >= DYTI_EXTRA) {
-            return DYTI_FAIL(DYT_ERR_FORMAT, "%s: kinds[%zu] is no kind",
-                             at->file, i);
+            return DYTI_FAIL(DYT_ERR_FORMAT,
+                             "%s: kinds[%zu] is \"%.40s\", no kind: one of "
+                             "param, grad, master, exp_avg, exp_avg_sq",
+                             at->file, i, name != NULL ? name : "");
         }
         *out_kinds |= 1u << kind;
     }
@@ -84,12 +86,14 @@ static enum dyt_status parse_hashes(const struct dyti_json_at *root,
     json_object_foreach((json_t *)(uintptr_t)object, name, value)
     {
         struct dyti_shards_hash *h = &m->tensor[m->tensor_count];
-        const struct dyti_json_at at = {root->file, "hashes.", value};
+        char prefix[128];
+        const struct dyti_json_at at = {root->file, prefix, value};
 
         if (!json_is_object(value)) {
             return DYTI_FAIL(DYT_ERR_FORMAT, "%s: hashes.%.80s is no object",
                              root->file, name);
         }
+        snprintf(prefix, sizeof(prefix), "hashes.%.100s.", name);
         h->name = strdup(name);
         if (h->name == NULL) {
             return DYTI_FAIL(DYT_ERR_NOMEM, "hashes of %s", root->file);

@@ -215,6 +215,34 @@ static void edit(const char *path, const char *from, const char *to)
     free(text);
 }
 
+/* Something else, or nothing, where a file should be. */
+static void lacks_are_found(const char *good, const char *to)
+{
+    static const struct {
+        const char *name, *part;
+        bool is_folder;
+    } row[] = {
+        {"rank-00001.safetensors", "is no regular file", true},
+        {"rank-00001.safetensors", "rank-00001.safetensors is missing", false},
+        {"manifest.json", "files of ranks and no manifest.json", false},
+        {"config.json", "config.json", false}};
+
+    for (size_t i = 0; i < DYT_TEST_COUNT(row); i++) {
+        char *path = dyt_words("%s/%s", good, row[i].name);
+        struct dyt_run run;
+
+        (void)unlink(path);
+        (void)rmdir(path);
+        assert_int_equal(0, row[i].is_folder ? mkdir(path, 0700) : 0);
+        run = dyt_run("convert", good, to, NULL);
+        assert_exit(2, run);
+        assert_says(row[i].part, run);
+        dyt_run_fini(&run);
+        assert_false(there(to));
+        free(path);
+    }
+}
+
 /* Manifests that lie, files that are damaged: refused by name, and nothing is
  * left under the result's name. */
 static void lies_are_found(void **state)
@@ -231,6 +259,10 @@ static void lies_are_found(void **state)
         {"\"world\": 2", "\"world\": 0", "world"},
         {"\"kinds\": [", "\"kinds\": [\"exp_avg\", ", "fingerprint"},
         {"\"kinds\": [", "\"kinds\": [7, ", "kinds[0]"},
+        {"\"kinds\": [", "\"kinds\": [\"parm\", ",
+         "kinds[0] is \"parm\", no kind"},
+        {"\"param\": \"", "\"param\": \"x",
+         "hashes.model.embed_tokens.weight.param is no 16 hex digits"},
         {"\"hashes\": {", "\"hash\": {", "hashes is missing"},
         {"\"hashes\": {", "\"hashes\": {\"a\": 3, ", "no object"},
         {"\"model_fingerprint\": \"", "\"model_fingerprint\": \"x", "hex"},
@@ -265,7 +297,7 @@ static void lies_are_found(void **state)
     keep[bytes / 2] = (char)(keep[bytes / 2] ^ 1);
     dyt_test_write(rank, keep, bytes);
     run = dyt_run("convert", good, to, NULL);
-    assert_exit(1, run);
+    assert_exit(2, run);
     assert_says("is not what its manifest says", run);
     dyt_run_fini(&run);
     assert_false(there(to));
@@ -277,6 +309,7 @@ static void lies_are_found(void **state)
     dyt_run_fini(&run);
     assert_false(there(to));
     free(keep);
+    lacks_are_found(good, to);
 }
 
 /* case 42: nothing is made narrower that nobody asked for. */

@@ -124,7 +124,8 @@ struct arena {
     int data_fd = -1, written_fd = -1;
     uint64_t next = 0;
 };
-constexpr uint64_t ARENA_BYTES = 16ull << 30;
+// Addresses, which are never used twice; only what is touched takes memory.
+constexpr uint64_t ARENA_BYTES = 256ull << 30;
 constexpr uint64_t GRAIN = 2; // bytes that have one last writer
 constexpr uint64_t GUARD = 64u << 10;
 constexpr uint64_t VMM_GRAIN = 2u << 20;

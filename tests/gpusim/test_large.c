@@ -21,13 +21,15 @@ struct window {
     uint64_t src_at, dst_at; /* offset of element lo */
 };
 
-/* Padded dense strides: addresses grow with the element. */
-static void padded(const int64_t *size, int64_t bytes, uint64_t *random,
-                   int64_t *stride)
+/* Dense strides with up to four elements of padding, or `least` more: addresses
+ * grow with the element. */
+static void padded(const int64_t *size, int64_t bytes, int64_t least,
+                   uint64_t *random, int64_t *stride)
 {
     stride[3] = bytes;
     for (int d = 2; d >= 0; d--) {
-        stride[d] = stride[d + 1] * size[d + 1] + draw(random, 5) * bytes;
+        stride[d] =
+            stride[d + 1] * size[d + 1] + (least + draw(random, 5)) * bytes;
     }
 }
 
@@ -53,8 +55,9 @@ static struct dyti_copy draw_copy(uint64_t *random, enum kind kind)
     int64_t in = narrows ? 4 : 2;
 
     draw_sizes(random, kind, c.size);
-    padded(c.size, kind == SCATTERED ? in * 3 : in, random, c.src_stride);
-    padded(c.size, 2, random, c.dst_stride);
+    padded(c.size, kind == SCATTERED ? in * 3 : in, 0, random, c.src_stride);
+    /* dense on both sides, tiny rows would be one long one */
+    padded(c.size, 2, kind == TINY_ROWS, random, c.dst_stride);
     if (kind == TURNED) {
         c.src_stride[2] = in;
         c.src_stride[3] = c.size[2] * in + 4;
