@@ -232,4 +232,16 @@ struct dyti_group {
     uint32_t rank, size;
 };
 
+/* For backends: the messages of an exchange that a member sends itself, each
+ * with the receive that it comes in by, in order.  `copy` is called for those
+ * with bytes; the first error ends it.
+ * @return DYT_ERR_INVALID  a send that nothing waits for, or of another size */
+typedef enum dyt_status (*dyti_own_copy_fn)(void *arg, void *to,
+                                            const void *from,
+                                            uint64_t size_bytes);
+enum dyt_status dyti_group_own_messages(const char *name, uint32_t rank,
+                                        const struct dyti_p2p *message,
+                                        size_t count, dyti_own_copy_fn copy,
+                                        void *arg);
+
 #endif /* DYTI_OPS_GROUP_H */

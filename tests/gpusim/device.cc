@@ -176,6 +176,16 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
     return result(cudaSuccess);
 }
 
+namespace gpusim
+{
+
+bool refuses(int device, int peer)
+{
+    return (sim.machine.refuses[device] >> peer & 1u) != 0;
+}
+
+} // namespace gpusim
+
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
 {
     guard hold(sim.lock);
@@ -184,7 +194,7 @@ cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
     if (!is_device(device) || !is_device(peer)) {
         return result(cudaErrorInvalidDevice);
     }
-    *can = device != peer;
+    *can = device != peer && !refuses(device, peer);
     return result(cudaSuccess);
 }
 
@@ -195,6 +205,9 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned)
     GPUSIM_CALL();
     if (!is_device(peer) || peer == current_device()) {
         return result(cudaErrorInvalidDevice);
+    }
+    if (refuses(current_device(), peer)) {
+        return result(cudaErrorPeerAccessUnsupported);
     }
     if (sim.peers[current_device()][peer]) {
         return result(cudaErrorPeerAccessAlreadyEnabled);

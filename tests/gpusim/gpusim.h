@@ -58,14 +58,18 @@ enum gpusim_order {
     GPUSIM_SHUFFLED /* by the seed */
 };
 
+#define GPUSIM_DEVICES 16
+
 /* What the machine is taken for. */
 struct gpusim_machine {
     int device_count;   /* 0: none */
     int driver_version; /* 12040; 0: no driver */
     int arch;           /* 70 … 120: its limits hold */
     uint64_t memory_bytes;
-    bool has_vmm;      /* virtual memory calls */
-    uint32_t resident; /* blocks that run at a time */
+    bool has_vmm;                     /* virtual memory calls */
+    uint32_t resident;                /* blocks that run at a time */
+    uint32_t refuses[GPUSIM_DEVICES]; /* devices, as bits, whose memory this one
+                                         does not reach */
 };
 
 /* What kernels moved through dev_load() and dev_store(), in sectors of 32

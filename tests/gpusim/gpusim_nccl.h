@@ -26,7 +26,8 @@ void gpusim_nccl_set_faults(const struct gpusim_nccl_faults *faults);
 struct gpusim_nccl_counts {
     uint64_t inits, splits, launches, sends, broadcasts, all_gathers,
         all_reduces, reduce_scatters, reduces, registers;
-    uint64_t live; /* communicators now */
+    uint64_t registered; /* buffers now, of each communicator */
+    uint64_t live;       /* communicators now */
 };
 void gpusim_nccl_get_counts(struct gpusim_nccl_counts *out_counts);
 

@@ -21,8 +21,7 @@ namespace gpusim
 std::map<ncclComm_t, std::shared_ptr<communicator>> &comms =
     *new std::map<ncclComm_t, std::shared_ptr<communicator>>();
 gpusim_nccl_faults &nccl_faults = *new gpusim_nccl_faults();
-static std::map<uint64_t, shared_file> &files =
-    *new std::map<uint64_t, shared_file>(); // of ids without a communicator yet
+std::map<uint64_t, shared_file> &files = *new std::map<uint64_t, shared_file>();
 static uintptr_t next_handle = 0x4e43;
 static bool is_driven;
 
@@ -138,7 +137,7 @@ static bool all(const communicator &c, std::atomic<uint32_t> rank_words::*word)
 
 // ---- states ----------------------------------------------------------------
 
-static void arrive(communicator &c)
+void arrive(communicator &c)
 {
     c.words->rank[c.rank].pid = getpid();
     c.words->rank[c.rank].arrived = 1;
@@ -266,7 +265,7 @@ void step(const std::shared_ptr<communicator> &c)
     }
 }
 
-static bool in_progress(const communicator &c)
+bool in_progress(const communicator &c)
 {
     return c.error == ncclSuccess &&
            (c.state == comm_state::arriving ||
@@ -309,7 +308,12 @@ static void in_child()
 static uint64_t leaked();
 static void forget_all();
 
-static std::shared_ptr<communicator> add_comm(const ncclConfig_t *config)
+uintptr_t new_handle()
+{
+    return next_handle += 16;
+}
+
+std::shared_ptr<communicator> add_comm(const ncclConfig_t *config)
 {
     static const bool watches =
         (pthread_atfork(nullptr, nullptr, in_child), true);
@@ -318,7 +322,7 @@ static std::shared_ptr<communicator> add_comm(const ncclConfig_t *config)
     (void)watches;
     sim.leaked_comms = leaked;
     sim.close_comms = forget_all;
-    c->handle = reinterpret_cast<ncclComm_t>(next_handle += 16);
+    c->handle = reinterpret_cast<ncclComm_t>(new_handle());
     c->blocking = config == nullptr || config->blocking != 0;
     comms[c->handle] = c;
     if (!is_driven) {
@@ -345,7 +349,7 @@ std::shared_ptr<communicator> usable_comm(ncclComm_t handle, const char *what)
     return found->second;
 }
 
-static ncclResult_t settle(const std::shared_ptr<communicator> &c)
+ncclResult_t settle(const std::shared_ptr<communicator> &c)
 {
     while (c->blocking && in_progress(*c) && !c->aborted) {
         step(c);
@@ -406,238 +410,8 @@ void gpusim_nccl_get_counts(struct gpusim_nccl_counts *out_counts)
 
     *out_counts = counts;
     out_counts->live = comms.size();
-}
-
-// ---- the calls -------------------------------------------------------------
-
-ncclResult_t ncclGetVersion(int *version)
-{
-    *version = NCCL_VERSION_CODE;
-    return ncclSuccess;
-}
-
-ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
-{
-    guard hold(sim.lock);
-    shared_file file;
-
-    if (nccl_faults.fail_id || !make_file(&file)) {
-        return ncclSystemError;
+    out_counts->registered = 0;
+    for (const auto &entry : comms) {
+        out_counts->registered += entry.second->registered.size();
     }
-    files[file.nonce] = file;
-    memset(id, 0, sizeof(*id));
-    memcpy(id->internal, &file, sizeof(file));
-    return ncclSuccess;
-}
-
-ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks,
-                                    ncclUniqueId id, int rank,
-                                    ncclConfig_t *config)
-{
-    guard hold(sim.lock);
-    shared_file file;
-
-    *comm = nullptr;
-    if (nranks < 1 || nranks > static_cast<int>(RANKS_MAX) || rank < 0 ||
-        rank >= nranks ||
-        (config != nullptr && (config->magic != 0xcafebeef ||
-                               config->size > sizeof(ncclConfig_t)))) {
-        return ncclInvalidArgument;
-    }
-    counts.inits++;
-    auto c = add_comm(config);
-
-    memcpy(&file, id.internal, sizeof(file));
-    c->rank = static_cast<uint32_t>(rank);
-    c->size = static_cast<uint32_t>(nranks);
-    if (nccl_faults.fail_init || !open_file(*c, file)) {
-        c->error = ncclSystemError;
-        c->last_error = "whoever made the unique id cannot be reached";
-    } else {
-        arrive(*c);
-    }
-    if (files.erase(file.nonce) == 1) {
-        c->file = file;
-        c->has_file = true;
-    }
-    *comm = c->handle;
-    return settle(c);
-}
-
-ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key,
-                           ncclComm_t *newcomm, ncclConfig_t *config)
-{
-    guard hold(sim.lock);
-    auto c = usable_comm(comm, "ncclCommSplit");
-
-    *newcomm = nullptr;
-    if (c == nullptr || (color < 0 && color != NCCL_SPLIT_NOCOLOR)) {
-        return ncclInvalidArgument;
-    }
-    counts.splits++;
-    c->splits++;
-    auto *mine = &c->words->rank[c->rank].split[c->splits & 1u];
-
-    mine->color = color;
-    mine->key = key;
-    mine->number = c->splits;
-    c->is_splitting = true;
-    if (color != NCCL_SPLIT_NOCOLOR) {
-        c->child = add_comm(config);
-        c->child->blocking = c->blocking;
-        c->child->parent = c;
-        c->child->state = comm_state::splitting;
-        *newcomm = c->child->handle;
-    }
-    return settle(c);
-}
-
-ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
-{
-    guard hold(sim.lock);
-    auto found = comms.find(comm);
-
-    if (found == comms.end()) {
-        return fail(nullptr, ncclInvalidArgument,
-                    "ncclCommGetAsyncError on a communicator that was given "
-                    "back or aborted");
-    }
-    auto c = found->second;
-
-    step(c->parent != nullptr ? c->parent : c);
-    *error = c->error != ncclSuccess ? c->error
-             : in_progress(*c)       ? ncclInProgress
-                                     : ncclSuccess;
-    return ncclSuccess;
-}
-
-ncclResult_t ncclCommFinalize(ncclComm_t comm)
-{
-    guard hold(sim.lock);
-    auto c = usable_comm(comm, "ncclCommFinalize");
-
-    if (c == nullptr) {
-        return ncclInvalidArgument;
-    }
-    if (c->state != comm_state::ready) {
-        return fail(c.get(), ncclInvalidArgument,
-                    "ncclCommFinalize on a communicator that is finalized");
-    }
-    c->state = comm_state::finalizing;
-    c->words->rank[c->rank].finalized = 1;
-    return settle(c);
-}
-
-ncclResult_t ncclCommDestroy(ncclComm_t comm)
-{
-    guard hold(sim.lock);
-    auto c = usable_comm(comm, "ncclCommDestroy");
-
-    if (c == nullptr) {
-        return ncclInvalidArgument;
-    }
-    if (c->state != comm_state::finalized) {
-        fail(c.get(), ncclInvalidUsage,
-             "ncclCommDestroy on a communicator that is not finalized: it "
-             "would wait for the others");
-    }
-    if (!c->registered.empty()) {
-        note(GPUSIM_LEAK, "%zu buffers that are registered with NCCL",
-             c->registered.size());
-    }
-    c->aborted = true;
-    comms.erase(comm);
-    return ncclSuccess;
-}
-
-ncclResult_t ncclCommAbort(ncclComm_t comm)
-{
-    guard hold(sim.lock);
-    auto found = comms.find(comm);
-
-    if (found == comms.end()) {
-        return fail(nullptr, ncclInvalidArgument,
-                    "ncclCommAbort on a communicator that was given back or "
-                    "aborted");
-    }
-    auto c = found->second;
-
-    c->aborted = true; // what is on a stream ends at the next look
-    c->pending.clear();
-    if (c->words != nullptr) {
-        c->words->rank[c->rank].left = 1;
-    }
-    if (c->parent != nullptr) {
-        c->parent->child = nullptr;
-    }
-    if (c->child != nullptr) {
-        c->child->parent = nullptr;
-        c->child->error = ncclRemoteError;
-    }
-    c->parent = c->child = nullptr;
-    comms.erase(found);
-    run_meetings();
-    return ncclSuccess;
-}
-
-const char *ncclGetErrorString(ncclResult_t result)
-{
-    static const char *const text[] = {"no error",
-                                       "unhandled cuda error",
-                                       "unhandled system error",
-                                       "internal error",
-                                       "invalid argument",
-                                       "invalid usage",
-                                       ("remote process exited or there was a "
-                                        "network error"),
-                                       "NCCL operation in progress"};
-
-    return result < ncclNumResults ? text[result] : "unknown result code";
-}
-
-const char *ncclGetLastError(ncclComm_t comm)
-{
-    guard hold(sim.lock);
-    auto found = comms.find(comm);
-
-    return found == comms.end() ? "" : found->second->last_error.c_str();
-}
-
-ncclResult_t ncclCommRegister(const ncclComm_t comm, void *buff, size_t size,
-                              void **handle)
-{
-    guard hold(sim.lock);
-    auto c = usable_comm(comm, "ncclCommRegister");
-    gpusim_fault kind;
-
-    if (c == nullptr || nccl_faults.fail_register) {
-        return ncclInvalidUsage;
-    }
-    if (!in_arena(buff) || wrong_with(buff, size, false, &kind) != nullptr) {
-        return fail(c.get(), ncclInvalidArgument,
-                    "%zu bytes that are registered are no device memory", size);
-    }
-    counts.registers++;
-    *handle = reinterpret_cast<void *>(next_handle += 16);
-    c->registered[*handle] = reinterpret_cast<uint64_t>(buff);
-    return ncclSuccess;
-}
-
-ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
-{
-    guard hold(sim.lock);
-    auto c = usable_comm(comm, "ncclCommDeregister");
-    gpusim_fault kind;
-
-    if (c == nullptr || c->registered.count(handle) == 0) {
-        return fail(c.get(), ncclInvalidArgument,
-                    "a buffer is taken back that is not registered");
-    }
-    if (wrong_with(reinterpret_cast<void *>(c->registered[handle]), 1, false,
-                   &kind) != nullptr) {
-        fail(c.get(), ncclInvalidUsage,
-             "memory was given back while it was registered");
-    }
-    c->registered.erase(handle);
-    return ncclSuccess;
 }

@@ -138,6 +138,15 @@ ncclResult_t fail(communicator *c, ncclResult_t result, const char *form, ...)
 // The communicator of a handle that may be used now, or NULL after a note.
 std::shared_ptr<communicator> usable_comm(ncclComm_t handle, const char *what);
 bool is_gone(const communicator &c, uint32_t rank); // died, or aborted
+// Ids without a communicator yet.
+extern std::map<uint64_t, shared_file> &files;
+uintptr_t new_handle();
+std::shared_ptr<communicator> add_comm(const ncclConfig_t *config);
+void arrive(communicator &c);
+bool in_progress(const communicator &c);
+// Of one that blocks: until it is not in progress.
+ncclResult_t settle(const std::shared_ptr<communicator> &c);
+gpusim_nccl_counts &nccl_counts();
 
 // ---- nccl_calls.cc ---------------------------------------------------------
 

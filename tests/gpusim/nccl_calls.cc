@@ -7,8 +7,6 @@
 namespace gpusim
 {
 
-gpusim_nccl_counts &nccl_counts();
-
 size_t bytes_of(ncclDataType_t type)
 {
     static const size_t bytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};

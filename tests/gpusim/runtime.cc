@@ -158,7 +158,7 @@ void gpusim_reset(void)
 {
     guard hold(sim.lock);
 
-    sim.machine = {1, 12040, 90, 4ull << 30, true, 4};
+    sim.machine = {1, 12040, 90, 4ull << 30, true, 4, {}};
     sim.order = GPUSIM_LATE;
     sim.seed = 0;
     sim.random = 1;

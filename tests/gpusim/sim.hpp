@@ -219,9 +219,10 @@ void sectors_end_kernel();
 
 // ---- devices (device.cc) ---------------------------------------------------
 
-constexpr int DEVICES = 16;
+constexpr int DEVICES = GPUSIM_DEVICES;
 
 int current_device(); // of this thread
+bool refuses(int device, int peer);
 bool has_room(int device, uint64_t bytes);
 
 // ---- errors on purpose (inject.cc) -----------------------------------------

@@ -362,6 +362,18 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t bytes,
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
+    bool refused = false;
+    CUresult result = each_mapping(ptr, bytes, [&](auto at) {
+        for (size_t i = 0; i < count; i++) {
+            refused |= desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+                       refuses(desc[i].location.id, at->second.device);
+        }
+        return ++at;
+    });
+
+    if (result != CUDA_SUCCESS || refused) {
+        return refused ? CUDA_ERROR_INVALID_DEVICE : result;
+    }
     return each_mapping(ptr, bytes, [=](auto at) {
         range *r = &at->second;
 

@@ -262,6 +262,13 @@ static inline const struct dyti_kernel_ops *sw_kernels_of(uint32_t rank)
     return sw_is_device(rank) ? sw_device->kernels : &dyti_kernels_host;
 }
 
+/* The device of a rank, by UUID; NULL: the only one. */
+static inline const char *sw_device_name(uint32_t rank)
+{
+    return sw_is_device(rank) && sw_device->name != NULL ? sw_device->name[rank]
+                                                         : NULL;
+}
+
 /* A segment that the ranks do not size and map themselves. */
 static inline void sw_memory_map(struct sw_memory *memory,
                                  const struct sw_case *c, uint32_t r)
@@ -270,7 +277,7 @@ static inline void sw_memory_map(struct sw_memory *memory,
     uint64_t part[DYTI_ARENA_PARTS_MAX], total = c->map[r].total_bytes;
     uint32_t count = dyti_arena_parts(&c->map[r], part);
 
-    assert_ok(ops->use(NULL));
+    assert_ok(ops->use(sw_device_name(r)));
     assert_ok(
         ops->resize(memory->segment[r], memory->pages[r], total, part, count));
     assert_ok(ops->map(memory->segment[r], memory->pages[r], total,
@@ -355,14 +362,15 @@ static inline enum dyt_status sw_rank_open(struct sw_rank *rank,
                                            uint32_t world_size,
                                            const struct sw_memory *memory)
 {
-    struct dyti_kernel_params kernel = {.struct_size = sizeof(kernel)};
+    struct dyti_kernel_params kernel = {.struct_size = sizeof(kernel),
+                                        .device = sw_device_name(me->rank)};
     enum dyt_status st;
 
     *rank =
         (struct sw_rank){.me = me, .kernels = {.ops = sw_kernels_of(me->rank)}};
     st = sw_case_init_mode(&rank->c, seed, world_size, &memory->options);
     if (st == DYT_OK) {
-        st = sw_memory_of(me->rank)->use(NULL);
+        st = sw_memory_of(me->rank)->use(sw_device_name(me->rank));
     }
     if (st == DYT_OK) {
         st = rank->kernels.ops->open(&kernel, &rank->kernels.self);

@@ -202,33 +202,11 @@ void dyti_gloo_group_cancel(void *self)
 
 /* ---- exchange ------------------------------------------------------------ */
 
-/* Many at once are posted as there is room; a message to oneself is a copy. */
-static enum dyt_status exchange_own(struct dyti_gloo_group *group,
-                                    const struct dyti_p2p *message,
-                                    size_t count)
+static enum dyt_status copy_to_oneself(void *arg, void *to, const void *from,
+                                       uint64_t size_bytes)
 {
-    size_t in = 0;
-
-    for (size_t out = 0; out < count; out++) {
-        if (message[out].peer != group->rank || !message[out].is_send) {
-            continue;
-        }
-        while (in < count &&
-               (message[in].peer != group->rank || message[in].is_send)) {
-            in++;
-        }
-        if (in == count || message[in].size_bytes != message[out].size_bytes) {
-            return DYTI_FAIL(DYT_ERR_INVALID,
-                             "group %s: member %u sends itself %llu bytes that "
-                             "it does not wait for",
-                             group->name, group->rank,
-                             (unsigned long long)message[out].size_bytes);
-        }
-        if (message[out].size_bytes > 0) {
-            memcpy(message[in].buf, message[out].buf, message[out].size_bytes);
-        }
-        in++;
-    }
+    (void)arg;
+    memcpy(to, from, size_bytes);
     return DYT_OK;
 }
 
@@ -267,7 +245,9 @@ enum dyt_status dyti_gloo_exchange(void *self, const struct dyti_p2p *message,
     if (ticket == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "%zu messages", count);
     }
-    st = exchange_own(group, message, count);
+    /* Many at once are posted as there is room; one to oneself is a copy. */
+    st = dyti_group_own_messages(group->name, group->rank, message, count,
+                                 copy_to_oneself, NULL);
     for (size_t i = 0; i < count && st == DYT_OK; i++) {
         if (message[i].peer == group->rank) {
             continue;

@@ -153,37 +153,16 @@ enum dyt_status dyti_nccl_all_gather(void *self, const void *in, void *out,
 
 /* ---- exchange ------------------------------------------------------------ */
 
-/* Messages to oneself: sends and receives in order. */
-static enum dyt_status exchange_own(struct dyti_nccl_group *group,
-                                    const struct dyti_p2p *message,
-                                    size_t count)
+static enum dyt_status copy_to_oneself(void *arg, void *to, const void *from,
+                                       uint64_t size_bytes)
 {
-    cudaError_t error = cudaSuccess;
-    size_t in = 0;
+    struct dyti_nccl_group *group = arg;
 
-    for (size_t out = 0; out < count && error == cudaSuccess; out++) {
-        if (message[out].peer != group->rank || !message[out].is_send) {
-            continue;
-        }
-        while (in < count &&
-               (message[in].peer != group->rank || message[in].is_send)) {
-            in++;
-        }
-        if (in == count || message[in].size_bytes != message[out].size_bytes) {
-            return DYTI_FAIL(DYT_ERR_INVALID,
-                             "group %s: member %u sends itself %llu bytes that "
-                             "it does not wait for",
-                             group->name, group->rank,
-                             (unsigned long long)message[out].size_bytes);
-        }
-        if (message[out].size_bytes > 0) {
-            error = cudaMemcpyAsync(message[in].buf, message[out].buf,
-                                    message[out].size_bytes, cudaMemcpyDefault,
-                                    group->stream[LANE]);
-        }
-        in++;
-    }
-    return dyti_nccl_cuda(group, error, "a message to itself");
+    return dyti_nccl_cuda(group,
+                          cudaMemcpyAsync(to, from, size_bytes,
+                                          cudaMemcpyDefault,
+                                          group->stream[LANE]),
+                          "a message to itself");
 }
 
 static ncclResult_t exchange_others(struct dyti_nccl_group *group,
@@ -230,7 +209,10 @@ enum dyt_status dyti_nccl_exchange(void *self, const struct dyti_p2p *message,
     }
     st = st == DYT_OK ? dyti_nccl_meet(group, DYTI_NCCL_EXCHANGE, 0, 0) : st;
     st = st == DYT_OK ? dyti_nccl_begin(group) : st;
-    st = st == DYT_OK ? exchange_own(group, message, count) : st;
+    st = st == DYT_OK
+             ? dyti_group_own_messages(group->name, group->rank, message, count,
+                                       copy_to_oneself, group)
+             : st;
     if (st != DYT_OK) {
         return st;
     }

@@ -1,0 +1,78 @@
+/* What tests of groups over the simulated NCCL share: a rank's group, with a
+ * buffer of its device. */
+#ifndef DYT_GPUSIM_NCCL_SIDE_H
+#define DYT_GPUSIM_NCCL_SIDE_H
+
+#include "group_posts.h"
+
+#include "gpusim/gpusim.h"
+#include "gpusim/gpusim_nccl.h"
+
+#define BYTES 4096u
+
+/* One rank's own: opened group, a buffer of the device. */
+struct side {
+    void *group;
+    cudaStream_t stream;
+    unsigned char *at;
+};
+
+static inline enum dyt_status side_open(struct dyt_rank *me,
+                                        const struct group_fixture *fixture,
+                                        int64_t timeout_ns, struct side *side)
+{
+    struct dyti_group_params params = {.struct_size = sizeof(params),
+                                       .name = "test",
+                                       .rank = me->rank,
+                                       .size = me->size,
+                                       .shared = fixture->region,
+                                       .shared_bytes = fixture->region_bytes,
+                                       .abort = fixture->abort,
+                                       .timeout_ns = timeout_ns};
+
+    *side = (struct side){0};
+    if (cudaStreamCreateWithFlags(&side->stream, cudaStreamNonBlocking) !=
+            cudaSuccess ||
+        cudaMalloc((void **)&side->at, BYTES) != cudaSuccess ||
+        cudaMemset(side->at, (int)me->rank, BYTES) != cudaSuccess ||
+        cudaDeviceSynchronize() != cudaSuccess) {
+        return DYT_ERR_DEVICE;
+    }
+    params.stream = side->stream;
+    return dyti_group_nccl.open(&params, &side->group);
+}
+
+static inline void side_close(struct side *side)
+{
+    dyti_group_nccl.close(side->group);
+    (void)cudaStreamSynchronize(side->stream);
+    (void)cudaFree(side->at);
+    (void)cudaStreamDestroy(side->stream);
+}
+
+static inline unsigned char byte_at(const struct side *side, uint64_t i)
+{
+    unsigned char byte = 0;
+
+    (void)cudaMemcpy(&byte, side->at + i, 1, cudaMemcpyDeviceToHost);
+    return byte;
+}
+
+static inline void run(enum dyt_ranks_kind kind, uint32_t size,
+                       group_check_fn check)
+{
+    uint64_t bytes = dyti_group_nccl.region_bytes(size);
+    char *page = dyt_ranks_shared(4096);
+    struct group_call call = {.fixture = {.ops = &dyti_group_nccl,
+                                          .region_bytes = bytes,
+                                          .region = dyt_ranks_shared(bytes),
+                                          .abort = (void *)page,
+                                          .arrived = (void *)(page + 64)},
+                              .check = check};
+
+    dyt_ranks_run(kind, size, group_body, &call);
+    munmap(call.fixture.region, bytes);
+    munmap(page, 4096);
+}
+
+#endif /* DYT_GPUSIM_NCCL_SIDE_H */
