@@ -40,7 +40,10 @@ static enum dyt_status await(struct dyti_hub_client *client,
         enum dyt_status st;
 
         if (left <= 0) {
-            return DYTI_FAIL(DYT_ERR_TIMEOUT, "nobody answers at %s", address);
+            return DYTI_FAIL(DYT_ERR_TIMEOUT,
+                             "nobody answers at %s: is the job's manager (a "
+                             "trainer's rank 0, or `dynatrain serve`) up?",
+                             address);
         }
         st = dyti_hub_client_wait(client, -1, left, &frame, &other);
         if (st == DYT_OK && frame.envelope.type == DYTI_MSG_STATUS) {

@@ -94,15 +94,45 @@ static void rows_stay_where_they_are(void **state)
 
 /* ---- growth -------------------------------------------------------------- */
 
-/* The sixteenth version needs what the fourth needed. */
+/* As with_tensors(), in lines that are a little longer than their tensors. */
+static struct member *with_padded(const char *folder, uint32_t tensors,
+                                  int64_t elements)
+{
+    struct member *m = member_new(folder, DYT_ROLE_RECEIVER, 0, 0, 1);
+    char name[NAME_BYTES];
+
+    for (uint32_t t = 0; t < tensors; t++) {
+        snprintf(name, sizeof(name), "layers.%u.weight", t);
+        member_row(m, name, DYT_F32, 2, SHAPE(16, elements / 16),
+                   elements / 16 + 8);
+        member_piece(m, name, 2, SHAPE(16, elements / 16), 0, 0, 16, 0);
+    }
+    return m;
+}
+
+static struct member *with_lines(const char *folder, uint32_t tensors,
+                                 int64_t elements)
+{
+    struct member *m = member_new(folder, DYT_ROLE_TRAINER, 0, 0, 1);
+    char name[NAME_BYTES];
+
+    for (uint32_t t = 0; t < tensors; t++) {
+        snprintf(name, sizeof(name), "layers.%u.weight", t);
+        WHOLE(m, name, DYT_F32, 16, elements / 16);
+    }
+    return m;
+}
+
+/* The twenty-fourth version, into rows that are larger than what comes, needs
+ * what the fourth needed. */
 static void versions_leave_nothing_behind(void **state)
 {
     (void)state;
     for (size_t i = 0; i < DYT_TEST_COUNT(session_modes); i++) {
         const char *folder = session_folder();
         int64_t n = dyt_test_instrumented() ? 1 << 10 : 1 << 16;
-        struct member *t[1] = {with_tensors(folder, DYT_ROLE_TRAINER, 4, n)};
-        struct member *r[1] = {with_tensors(folder, DYT_ROLE_RECEIVER, 4, n)};
+        struct member *t[1] = {with_lines(folder, 4, n)};
+        struct member *r[1] = {with_padded(folder, 4, n)};
         size_t fds = 0, maps = 0, bytes = 0;
         uint64_t scratch = 0;
 
@@ -110,7 +140,7 @@ static void versions_leave_nothing_behind(void **state)
         r[0]->join.memory = session_modes[i].memory;
         all_ok(t, 1, enter);
         all_ok(r, 1, enter);
-        for (uint64_t v = 1; v <= 16; v++) {
+        for (uint64_t v = 1; v <= 24; v++) {
             pass_on(t, 1, r, 1, v);
             if (v == 4) {
                 fds = descriptors();
@@ -157,6 +187,98 @@ static void descriptors_do_not_grow_with_tensors(void **state)
         }
         assert_int_equal(used[0], used[1]);
     }
+}
+
+/* A model of 18,000 small tensors, each with a name and an allocation's place
+ * of its own. */
+#define TINY      18000u
+#define TINY_EACH 16u /* elements */
+
+struct tiny {
+    struct dyt_session *session;
+    struct dyt_row *row;
+    char (*name)[24];
+    float *data;
+};
+
+static void join_tiny(struct tiny *t, const char *folder, uint32_t role,
+                      uint32_t tensors)
+{
+    struct dyt_session_params join = {.struct_size = sizeof(join),
+                                      .role = role,
+                                      .job = "job",
+                                      .timeout_ns = 60 * SECOND};
+    struct dyt_view view = {.struct_size = sizeof(view),
+                            .row_struct_size = sizeof(*t->row),
+                            .row_count = tensors};
+    char address[160];
+
+    snprintf(address, sizeof(address), "unix:%s/s.sock", folder);
+    join.address = address;
+    t->row = calloc(tensors, sizeof(*t->row));
+    t->name = calloc(tensors, sizeof(*t->name));
+    t->data = calloc((size_t)tensors * TINY_EACH * 2, sizeof(*t->data));
+    assert_true(t->row != NULL && t->name != NULL && t->data != NULL);
+    for (uint32_t i = 0; i < tensors; i++) {
+        snprintf(t->name[i], sizeof(t->name[i]), "experts.%u.weight", i);
+        t->row[i] = (struct dyt_row){.struct_size = sizeof(t->row[i]),
+                                     .kind = DYT_PARAM,
+                                     .dtype = DYT_F32,
+                                     .name = t->name[i],
+                                     .ndim = 1,
+                                     .shape = {TINY_EACH},
+                                     .data = t->data + i * 2 * TINY_EACH,
+                                     .fd = -1};
+    }
+    view.row = t->row;
+    assert_ok(dyt_session_join(&join, &t->session));
+    assert_ok(dyt_session_publish(t->session, &view, NULL));
+}
+
+static void leave_tiny(struct tiny *t)
+{
+    dyt_session_leave(t->session);
+    free(t->row);
+    free(t->name);
+    free(t->data);
+}
+
+/* Descriptors in use after two versions of so many tensors. */
+static size_t used_by_tiny(uint32_t tensors)
+{
+    const char *folder = session_folder();
+    struct tiny t, r;
+    size_t used;
+
+    join_tiny(&t, folder, DYT_ROLE_TRAINER, tensors);
+    join_tiny(&r, folder, DYT_ROLE_RECEIVER, tensors);
+    for (uint64_t v = 1; v <= 2; v++) {
+        struct dyt_offer_params o = {.struct_size = sizeof(o), .version = v};
+        dyt_ticket *ticket;
+
+        for (uint32_t i = 0; i < tensors * TINY_EACH * 2; i++) {
+            t.data[i] = (float)(i + v);
+        }
+        assert_ok(dyt_session_offer(t.session, &o, &ticket));
+        assert_ok(dyt_session_receive(r.session, v, -1, NULL));
+        assert_ok(dyt_ticket_wait(ticket, -1));
+        dyt_ticket_destroy(ticket);
+        for (uint32_t i = 0; i < tensors * TINY_EACH * 2; i++) {
+            bool held = i / TINY_EACH % 2 == 0; /* and gaps between them */
+
+            assert_true(r.data[i] == (held ? (float)(i + v) : 0.0f));
+        }
+    }
+    used = descriptors();
+    leave_tiny(&r);
+    leave_tiny(&t);
+    return used;
+}
+
+static void eighteen_thousand_tensors_need_the_descriptors_of_one(void **state)
+{
+    (void)state;
+    assert_int_equal(used_by_tiny(1), used_by_tiny(TINY));
 }
 
 /* ---- memory that will not do --------------------------------------------- */
@@ -273,6 +395,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(rows_stay_where_they_are),
     cmocka_unit_test(versions_leave_nothing_behind),
     cmocka_unit_test(descriptors_do_not_grow_with_tensors),
+    cmocka_unit_test(eighteen_thousand_tensors_need_the_descriptors_of_one),
     cmocka_unit_test(memory_that_will_not_do_is_refused_by_name),
     cmocka_unit_test(a_device_that_this_build_has_not_is_refused),
     cmocka_unit_test(buffers_survive_the_sleep),

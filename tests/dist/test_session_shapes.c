@@ -217,6 +217,51 @@ static void fewer_kv_heads_than_ranks(void **state)
     }
 }
 
+/* Of four ranks that share two KV heads, two have rows of queries only, on
+ * either side. */
+static struct member *queries(const char *folder, uint32_t role, uint32_t rank,
+                              uint32_t of)
+{
+    struct member *m = member_new(folder, role, 0, rank, of);
+    int64_t q = HEADS * DIM / of, kv = (int64_t)(rank / (of / KV)) * DIM;
+
+    member_cut(m, "q.weight", DYT_F32, 2, SHAPE(HEADS * DIM, HIDDEN), 0,
+               q * rank, q * (rank + 1));
+    if (rank % (of / KV) == 0) {
+        member_cut(m, "k.weight", DYT_F32, 2, SHAPE(KV * DIM, HIDDEN), 0, kv,
+                   kv + DIM);
+        member_cut(m, "v.weight", DYT_F32, 2, SHAPE(KV * DIM, HIDDEN), 0, kv,
+                   kv + DIM);
+    }
+    return m;
+}
+
+static void ranks_may_have_rows_of_queries_only(void **state)
+{
+    static const uint32_t degrees[][2] = {{4, 8}, {8, 4}, {2, 8}, {8, 2}};
+
+    (void)state;
+    for (size_t i = 0; i < 4; i++) {
+        const char *folder = session_folder();
+        uint32_t nt = degrees[i][0], nr = degrees[i][1];
+        struct member *t[8], *r[8];
+
+        for (uint32_t k = 0; k < nt; k++) {
+            t[k] = queries(folder, DYT_ROLE_TRAINER, k, nt);
+        }
+        for (uint32_t k = 0; k < nr; k++) {
+            r[k] = queries(folder, DYT_ROLE_RECEIVER, k, nr);
+            r[k]->join.commit = session_modes[i].commit;
+            r[k]->join.memory = session_modes[i].memory;
+        }
+        all_ok(t, nt, enter);
+        all_ok(r, nr, enter);
+        pass_on(t, nt, r, nr, 1);
+        pass_on(t, nt, r, nr, 2);
+        all_leave(t, nt, r, nr);
+    }
+}
+
 static void sizes_that_no_number_of_ranks_divides(void **state)
 {
     static const uint32_t degrees[][2] = {{3, 1}, {5, 2}, {7, 4}, {4, 8}};
@@ -404,6 +449,7 @@ static void experts_go_where_the_map_says(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(fewer_kv_heads_than_ranks),
+    cmocka_unit_test(ranks_may_have_rows_of_queries_only),
     cmocka_unit_test(sizes_that_no_number_of_ranks_divides),
     cmocka_unit_test(what_arrives_does_not_depend_on_the_trainers_cut),
     cmocka_unit_test(updates_without_a_change_leave_every_bit),
