@@ -173,8 +173,8 @@ static void print_choices(const struct dyti_price *p, FILE *out)
         fprintf(out, "as described is as good as any\n");
     } else {
         fprintf(out,
-                "relabelled: %.0f %% -> %.0f %% stay on their rank, %.0f %% -> "
-                "%.0f %% cross hosts\n",
+                "relabelled: %.1f %% -> %.1f %% stay on their rank, %.1f %% -> "
+                "%.1f %% cross hosts\n",
                 share(l->keep_before, l->total_bytes),
                 share(l->keep_after, l->total_bytes),
                 share(l->nic_before, l->total_bytes),
