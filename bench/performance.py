@@ -177,12 +177,13 @@ def page(records, note):
                     "mapping, a cost per entry that the model does not have.")
     yield from rest(records, "schedule", "Schedules",
                     "`build/rel/bench/schedule`: makespan over the load of the "
-                    "busiest rank or link of the same traffic (simulated).")
+                    "busiest rank or link of the same traffic (simulated); "
+                    "`ordering` is measured, in seconds of its one core.")
     yield from rest(records, "placement", "Placement",
                     "`build/rel/bench/placement`: share of the bytes that stay "
                     "on their rank, and that cross hosts.")
     yield from rest(records, "plan", "Planning, measured",
-                    "`build/rel/bench/plan` on one core.")
+                    "`build/rel/bench/plan`, in milliseconds of its one core.")
     yield from rest(records, "switch", "Switches, measured on one host",
                     "`build/rel/bench/switch`.")
 

@@ -244,18 +244,18 @@ static bool measure_once(const struct layouts *l, uint32_t round,
     struct dyti_patterns *patterns[2] = {NULL, NULL};
     struct dyti_traffic *traffic = NULL;
     struct dyti_routes routes = {0};
-    double start = bench_seconds(), built = start, added, listed;
+    double start = bench_core_seconds(), built = start, added, listed;
     struct mallinfo2 before = mallinfo2(), after;
     bool ok = dyti_patterns_build(l->from, &patterns[0]) == DYT_OK &&
               dyti_patterns_build(l->to, &patterns[1]) == DYT_OK;
     const struct dyti_patterns *list[2] = {patterns[0], patterns[1]};
 
-    built = bench_seconds();
+    built = bench_core_seconds();
     ok = ok && dyti_traffic_build_from(&l->inputs, &options, list, 2,
                                        &traffic) == DYT_OK;
-    added = bench_seconds();
+    added = bench_core_seconds();
     ok = ok && dyti_traffic_routes(traffic, options.rank, &routes) == DYT_OK;
-    listed = bench_seconds();
+    listed = bench_core_seconds();
     after = mallinfo2();
     cost->patterns[round] = (built - start) * 1e3;
     cost->traffic[round] = (added - built) * 1e3;

@@ -43,9 +43,9 @@ static enum dyt_status play(const struct dyti_strategy_ops *strategy,
         c.link[k].latency_s = 5e-6;
     }
     order.cluster = &c;
-    start = bench_seconds();
+    start = bench_core_seconds();
     st = strategy->order(&order, &p);
-    *out_order_s = bench_seconds() - start;
+    *out_order_s = bench_core_seconds() - start;
     st = st != DYT_OK ? st
                       : dyti_replay(&c, p.piece, p.count, &costs, out_seconds);
     *out_load = p.load_s;

@@ -223,12 +223,22 @@ int bench_close(struct bench *bench)
     return bench->exit_code;
 }
 
-double bench_seconds(void)
+static double clock_seconds(clockid_t clock)
 {
     struct timespec t;
 
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+double bench_seconds(void)
+{
+    return clock_seconds(CLOCK_MONOTONIC);
+}
+
+double bench_core_seconds(void)
+{
+    return clock_seconds(CLOCK_THREAD_CPUTIME_ID);
 }
 
 static int by_value(const void *a, const void *b)

@@ -64,6 +64,9 @@ int bench_close(struct bench *bench);
 /* ---- measuring ---------------------------------------------------------- */
 
 double bench_seconds(void); /* monotonic */
+/* Of a core, taken by this thread: of what one thread computes, whatever else
+ * runs on the machine. */
+double bench_core_seconds(void);
 
 /* Sorts `value` and returns the middle one (of two, their mean). */
 double bench_median(double *value, uint32_t count);
