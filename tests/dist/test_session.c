@@ -21,18 +21,14 @@ static size_t count_in(const char *folder)
 
 static void every_mode_brings_versions(void **state)
 {
-    static const uint32_t mode[][2] = {{DYT_COMMIT_STAGED, DYT_MEMORY_OWN},
-                                       {DYT_COMMIT_IN_PLACE, DYT_MEMORY_OWN},
-                                       {DYT_COMMIT_IN_PLACE, DYT_MEMORY_MAPPED},
-                                       {DYT_COMMIT_DOUBLE, DYT_MEMORY_MAPPED}};
-
     (void)state;
-    for (size_t i = 0; i < DYT_TEST_COUNT(mode); i++) {
+    for (size_t i = 0; i < DYT_TEST_COUNT(session_modes); i++) {
         struct member t, r;
         uint64_t version = 0, hash[2] = {0, 0}, row[2];
         size_t changed = 0;
 
-        pair(&t, &r, dyt_test_dir(), mode[i][0], mode[i][1]);
+        pair(&t, &r, dyt_test_dir(), session_modes[i].commit,
+             session_modes[i].memory);
         assert_status(DYT_ERR_STATE, dyt_session_valid(r.session, &version));
         for (uint64_t v = 1; v <= 3; v++) {
             send_version(&t, &r, v);
@@ -49,26 +45,12 @@ static void every_mode_brings_versions(void **state)
 }
 
 /* Its two tensors, and between them a row that holds nothing of the job. */
-static void enter_with_a_spare_row(struct member *r, float spare[4])
+static void describe_with_spare(struct member *r, const char *folder)
 {
-    struct dyt_row row[3] = {r->row[0],
-                             {.struct_size = sizeof(row[1]),
-                              .flags = DYT_ROW_OPTIONAL,
-                              .kind = DYT_PARAM,
-                              .dtype = DYT_F32,
-                              .name = "spare",
-                              .ndim = 1,
-                              .shape = {4},
-                              .data = spare,
-                              .fd = -1},
-                             r->row[1]};
-    struct dyt_view view = {.struct_size = sizeof(view),
-                            .row_struct_size = sizeof(row[0]),
-                            .row = row,
-                            .row_count = 3};
-
-    assert_ok(dyt_session_join(&r->join, &r->session));
-    assert_ok(dyt_session_publish(r->session, &view, NULL));
+    member_init(r, folder, DYT_ROLE_RECEIVER, 0, 0, 1);
+    WHOLE(r, names[0], DYT_F32, ROWS, COLS);
+    r->row[ROW(r, "spare", DYT_F32, 4)].flags |= DYT_ROW_OPTIONAL;
+    WHOLE(r, names[1], DYT_F32, ROWS, COLS);
 }
 
 static void pass(struct member *t, struct member *r, uint64_t version,
@@ -91,20 +73,20 @@ static void rows_that_are_written_and_rows_that_differ(void **state)
     const char *folder = dyt_test_dir();
     uint64_t before[2], after[2], row[3] = {9, 9, 9};
     struct dyt_switch_report report = {.struct_size = sizeof(report)};
-    float spare[4] = {1, 2, 3, 4};
     struct member t, r;
     size_t count = 9;
 
     (void)state;
     assert_int_equal(0, chmod(folder, 0700));
     describe(&t, folder, DYT_ROLE_TRAINER, 0, 0, 1);
-    describe(&r, folder, DYT_ROLE_RECEIVER, 0, 0, 1);
+    describe_with_spare(&r, folder);
     assert_ok(enter(&t));
-    enter_with_a_spare_row(&r, spare);
+    assert_ok(enter(&r));
     assert_ok(dyt_session_changed(r.session, row, 3, &count));
     assert_int_equal(0, count);
     write_version(&t, 1);
     pass(&t, &r, 1, &report, before);
+    assert_true(holds(&r, 1)); /* and the spare row is as it was */
     ((float *)t.own[0])[7] += 1.0f;
     pass(&t, &r, 2, &report, after);
     assert_true(before[0] != after[0]);

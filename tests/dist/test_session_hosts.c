@@ -77,13 +77,8 @@ static void leave_all(struct member *m, uint32_t count)
 
 static void every_mode_crosses(void **state)
 {
-    static const uint32_t mode[][2] = {{DYT_COMMIT_STAGED, DYT_MEMORY_OWN},
-                                       {DYT_COMMIT_IN_PLACE, DYT_MEMORY_OWN},
-                                       {DYT_COMMIT_IN_PLACE, DYT_MEMORY_MAPPED},
-                                       {DYT_COMMIT_DOUBLE, DYT_MEMORY_MAPPED}};
-
     (void)state;
-    for (size_t i = 0; i < DYT_TEST_COUNT(mode); i++) {
+    for (size_t i = 0; i < DYT_TEST_COUNT(session_modes); i++) {
         const char *folder = dyt_test_dir();
         struct member m[5];
 
@@ -93,8 +88,8 @@ static void every_mode_crosses(void **state)
         }
         for (uint32_t r = 0; r < 3; r++) {
             describe_on(&m[2 + r], folder, "b", 0, r, 3);
-            m[2 + r].join.commit = mode[i][0];
-            m[2 + r].join.memory = mode[i][1];
+            m[2 + r].join.commit = session_modes[i].commit;
+            m[2 + r].join.memory = session_modes[i].memory;
         }
         enter_all(m, 5);
         for (uint64_t v = 1; v <= 3; v++) {

@@ -185,7 +185,6 @@ static void a_link_too_long_for_a_message_ends_the_receive(void **state)
 static void a_catalogue_too_long_for_a_message_ends_the_publish(void **state)
 {
     struct member t, r;
-    struct dyt_view view;
     const char *folder = dyt_test_dir();
 
     (void)state;
@@ -198,8 +197,7 @@ static void a_catalogue_too_long_for_a_message_ends_the_publish(void **state)
     assert_error_has(limit);
     assert_error_has("the trainer's tensors cannot be told");
     atomic_store(&too_long, 0);
-    view = view_of(&r);
-    assert_ok(dyt_session_publish(r.session, &view, NULL));
+    assert_ok(member_publish(&r));
     send_version(&t, &r, 1);
     leave(&r);
     leave(&t);

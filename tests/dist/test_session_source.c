@@ -34,13 +34,8 @@ static enum dyt_status while_it_is_read(void *arg)
 
 static void a_source_is_whole_or_its_writer_hears_so(void **state)
 {
-    static const uint32_t mode[][2] = {{DYT_COMMIT_STAGED, DYT_MEMORY_OWN},
-                                       {DYT_COMMIT_IN_PLACE, DYT_MEMORY_OWN},
-                                       {DYT_COMMIT_IN_PLACE, DYT_MEMORY_MAPPED},
-                                       {DYT_COMMIT_DOUBLE, DYT_MEMORY_MAPPED}};
-
     (void)state;
-    for (size_t i = 0; i < 2 * DYT_TEST_COUNT(mode); i++) {
+    for (size_t i = 0; i < 2 * DYT_TEST_COUNT(session_modes); i++) {
         bool snapshot = i % 2 != 0;
         struct slow slow = {0};
         struct dyt_session_hooks hooks = {.struct_size = sizeof(hooks),
@@ -49,7 +44,8 @@ static void a_source_is_whole_or_its_writer_hears_so(void **state)
         struct member t, r;
         dyt_ticket *ticket;
 
-        pair(&t, &r, dyt_test_dir(), mode[i / 2][0], mode[i / 2][1]);
+        pair(&t, &r, dyt_test_dir(), session_modes[i / 2].commit,
+             session_modes[i / 2].memory);
         slow.trainer = &t;
         assert_ok(dyt_session_set_hooks(r.session, &hooks));
         for (uint64_t v = 1; v <= 2; v++) {
@@ -270,9 +266,7 @@ static void refuse_memory(const char *folder, void *data, enum dyt_status want,
     assert_error_has("a.weight");
     m.row[0].data = own; /* and the same session takes what is right */
     {
-        struct dyt_view view = view_of(&m);
-
-        assert_ok(dyt_session_publish(m.session, &view, NULL));
+        assert_ok(member_publish(&m));
     }
     leave(&m);
 }

@@ -43,10 +43,7 @@ static void pest_stop(struct pest *p)
 
 static void *publish_it(void *arg)
 {
-    struct member *m = arg;
-    struct dyt_view view = view_of(m);
-
-    m->status = dyt_session_publish(m->session, &view, NULL);
+    (void)member_publish(arg);
     return NULL;
 }
 
@@ -64,7 +61,6 @@ static void every_blocking_call_can_be_interrupted(void **state)
 {
     const char *folder = dyt_test_dir();
     struct member t, r, half;
-    struct dyt_view view;
     struct pest pest;
     dyt_ticket *ticket;
 
@@ -88,10 +84,8 @@ static void every_blocking_call_can_be_interrupted(void **state)
     /* the publish of half a replica */
     describe(&half, folder, DYT_ROLE_RECEIVER, 1, 0, 2);
     assert_ok(dyt_session_join(&half.join, &half.session));
-    view = view_of(&half);
     pest_start(&pest, half.session);
-    assert_status(DYT_ERR_CANCELLED,
-                  dyt_session_publish(half.session, &view, NULL));
+    assert_status(DYT_ERR_CANCELLED, member_publish(&half));
     pest_stop(&pest);
     assert_error_has("1 of 2 members of replica rollout/1 have joined");
     leave(&half);
@@ -106,7 +100,6 @@ static void every_blocking_call_can_be_interrupted(void **state)
 static void an_offer_of_half_a_trainer_can_be_interrupted(void **state)
 {
     const char *folder = dyt_test_dir();
-    struct dyt_view view[2];
     struct member t[2];
     struct pest pest;
     dyt_ticket *ticket = NULL;
@@ -117,16 +110,14 @@ static void an_offer_of_half_a_trainer_can_be_interrupted(void **state)
     for (uint32_t i = 0; i < 2; i++) {
         describe(&t[i], folder, DYT_ROLE_TRAINER, 0, i, 2);
         assert_ok(dyt_session_join(&t[i].join, &t[i].session));
-        view[i] = view_of(&t[i]);
     }
     /* nor a publish that the other rank does not make */
     pest_start(&pest, t[1].session);
-    assert_status(DYT_ERR_CANCELLED,
-                  dyt_session_publish(t[1].session, &view[1], NULL));
+    assert_status(DYT_ERR_CANCELLED, member_publish(&t[1]));
     pest_stop(&pest);
     assert_error_has("tensors are not known");
     assert_int_equal(0, pthread_create(&thread, NULL, publish_it, &t[1]));
-    assert_ok(dyt_session_publish(t[0].session, &view[0], NULL));
+    assert_ok(member_publish(&t[0]));
     pthread_join(thread, NULL);
     assert_int_equal(DYT_OK, t[1].status);
     pest_start(&pest, t[0].session);
@@ -161,7 +152,6 @@ static void a_publish_may_be_repeated(void **state)
 {
     const char *folder = dyt_test_dir();
     struct member t, r[2];
-    struct dyt_view view;
     int64_t start;
     pthread_t thread;
     dyt_ticket *ticket;
@@ -175,11 +165,9 @@ static void a_publish_may_be_repeated(void **state)
     }
     r[0].join.timeout_ns = 300 * MS;
     assert_ok(dyt_session_join(&r[0].join, &r[0].session));
-    view = view_of(&r[0]);
     for (int i = 0; i < 2; i++) {
         start = now_ns();
-        assert_status(DYT_ERR_TIMEOUT,
-                      dyt_session_publish(r[0].session, &view, NULL));
+        assert_status(DYT_ERR_TIMEOUT, member_publish(&r[0]));
         assert_in_range(now_ns() - start, 290 * MS, 4 * SECOND);
         assert_error_has("not all have published in time: 1 of 2 members of "
                          "replica rollout/0 have joined");
@@ -187,17 +175,15 @@ static void a_publish_may_be_repeated(void **state)
     /* one that does not fit, then one that does: its own answer each time */
     assert_ok(dyt_session_join(&r[1].join, &r[1].session));
     r[0].piece[0].tensor = "a.wieght";
-    assert_status(DYT_ERR_LAYOUT,
-                  dyt_session_publish(r[0].session, &view, NULL));
+    assert_status(DYT_ERR_LAYOUT, member_publish(&r[0]));
     assert_error_has("a.wieght");
     r[0].piece[0].tensor = names[0];
     assert_int_equal(0, pthread_create(&thread, NULL, publish_it, &r[1]));
-    while (dyt_session_publish(r[0].session, &view, NULL) == DYT_ERR_TIMEOUT) {
+    while (member_publish(&r[0]) == DYT_ERR_TIMEOUT) {
     }
     pthread_join(thread, NULL);
     assert_int_equal(DYT_OK, r[1].status);
-    assert_status(DYT_ERR_STATE,
-                  dyt_session_publish(r[0].session, &view, NULL));
+    assert_status(DYT_ERR_STATE, member_publish(&r[0]));
     assert_error_has("has published already");
     /* and versions come */
     write_version(&t, 1);
@@ -213,7 +199,6 @@ static void a_trainers_publish_may_be_repeated(void **state)
 {
     const char *folder = dyt_test_dir();
     struct member t[2];
-    struct dyt_view view;
     pthread_t thread;
 
     (void)state;
@@ -223,13 +208,11 @@ static void a_trainers_publish_may_be_repeated(void **state)
         t[i].join.timeout_ns = i == 0 ? 200 * MS : 20 * SECOND;
         assert_ok(dyt_session_join(&t[i].join, &t[i].session));
     }
-    view = view_of(&t[0]);
-    assert_status(DYT_ERR_TIMEOUT,
-                  dyt_session_publish(t[0].session, &view, NULL));
+    assert_status(DYT_ERR_TIMEOUT, member_publish(&t[0]));
     assert_error_has("the trainer's tensors are not known; 2 of 2 members of "
                      "the trainer have joined");
     assert_int_equal(0, pthread_create(&thread, NULL, publish_it, &t[1]));
-    while (dyt_session_publish(t[0].session, &view, NULL) == DYT_ERR_TIMEOUT) {
+    while (member_publish(&t[0]) == DYT_ERR_TIMEOUT) {
     }
     pthread_join(thread, NULL);
     assert_int_equal(DYT_OK, t[1].status);

@@ -11,11 +11,6 @@
 
 static const char *const names[2] = {"a.weight", "b.weight"};
 
-static inline struct dyt_view view_of(struct member *m)
-{
-    return member_view(m);
-}
-
 /* Rank `rank` of `size`, not joined yet. */
 static inline void describe(struct member *m, const char *folder, uint32_t role,
                             uint32_t replica, uint32_t rank, uint32_t size)
@@ -25,7 +20,7 @@ static inline void describe(struct member *m, const char *folder, uint32_t role,
         member_cut(m, names[t], DYT_F32, 2, SHAPE(ROWS, COLS), 0,
                    ROWS / size * rank, ROWS / size * (rank + 1));
     }
-    (void)member_view(m);
+    (void)member_view(m); /* tests change pieces before they join */
 }
 
 /* The version that all elements are of; 0: mixed, or not readable. */
