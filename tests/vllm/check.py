@@ -26,8 +26,8 @@ from servers import KINDS, PROMPTS, give_back, make_weights
 
 WAYS = list(served.WAYS)
 SHORT = ["main", "3:fp32 packed"]
-ALL = ["main", "library", "1:fp32 unpacked", "1:bf16", "3:fp32 packed",
-       "3:fp32 unpacked", "3:bf16"]
+ALL = ["3:fp32 unpacked", "3:bf16", "3:fp32 packed", "main", "library",
+       "1:fp32 unpacked", "1:bf16"]
 # The way in which a server dies there.
 KILLED_IN = {(1, "fp32 unpacked"): "mapped, double", (1, "bf16"): "mapped"}
 

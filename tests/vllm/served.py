@@ -44,7 +44,7 @@ class Site:
 
     def __init__(self, models, tp, kind, folder, library=None, stay=False,
                  alone=False):
-        """Both stay, or the one of B goes when it has answered.  With the
+        """Both stay, or the one of B has gone when that of A starts.  With the
         `library` of a test build that one stays, and stops at points.  Alone:
         there is none for B, whose answers must be others than A's."""
         self.models, self.tp, self.kind, self.folder = models, tp, kind, folder
@@ -57,10 +57,18 @@ class Site:
         if library:
             self.point = Point(library, folder / "fault-server")
             self.trainer_point = Point(library, folder / "fault-trainer")
+        self.names = "A" if alone else "AB"
+        if self.stay:
+            self.start(self.names)
+
+    def start(self, names):
+        """Servers that load these sets."""
+        tag = f"{self.tp}-{self.kind.replace(' ', '-')}"
         try:
-            for name, path in list(models.items())[:1 if alone else 2]:
+            for name in names:
                 self.servers.append(Server(
-                    path, tp, kind, folder / f"server-{tag}-{name}.log",
+                    self.models[name], self.tp, self.kind,
+                    self.folder / f"server-{tag}-{name}.log",
                     self.point if name == "B" else None))
         except BaseException:
             self.stop()
@@ -69,13 +77,17 @@ class Site:
     def answer(self, checks):
         """What they say when they have loaded it from disk."""
         with checks.one(f"{self.name}: a fresh server" + (
-                " for each set" if len(self.servers) > 1 else "")) as notes:
-            for name, server in zip(self.models, self.servers):
-                self.want[name] = server.wait().answers()
-            if len(self.servers) > 1:
-                assert differs(self.want["A"], self.want["B"]), "all alike"
-                if not self.stay:
+                " for each set" if len(self.names) > 1 else "")) as notes:
+            if not self.stay:  # one at a time, as memory is short
+                for name in self.names[:0:-1]:
+                    self.start(name)
+                    self.want[name] = self.servers[0].wait().answers()
                     self.servers.pop().stop()
+                self.start(self.names[0])
+            for name, server in zip(self.names, self.servers):
+                self.want[name] = server.wait().answers()
+            if len(self.names) > 1:
+                assert differs(self.want["A"], self.want["B"]), "all alike"
             notes.append(f"{len(PROMPTS)} answers of each")
 
     def stop(self):

@@ -26,6 +26,8 @@ from safetensors.torch import load_file, save_file
 KINDS = {"fp32 packed": ("float32", True), "bf16": ("bfloat16", True),
          "fp32 unpacked": ("float32", False)}
 KV_BYTES = 256 << 20  # of each worker
+# All of it talks on this machine only, whatever its name resolves to.
+LOCAL = {"GLOO_SOCKET_IFNAME": "lo", "VLLM_HOST_IP": "127.0.0.1"}
 PROMPTS = ["The capital of France is", "Once upon a time there was",
            "2 + 2 =", "The weather in the mountains"]
 
@@ -97,6 +99,10 @@ def environment(tp, packed=True, **more):
     """Of vLLM, small enough for a machine with two cores."""
     found = {**os.environ, "HF_HUB_OFFLINE": "1", "VLLM_SERVER_DEV_MODE": "1",
              "VLLM_NO_USAGE_STATS": "1",
+             # Of a step of the model, on a machine with much else to do.
+             "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "900",
+             "VLLM_ENGINE_READY_TIMEOUT_S": "900",
+             **LOCAL,
              "DYNATRAIN_VLLM": json.dumps({"pack": packed}),
              "OMP_NUM_THREADS": "1" if tp > 1 else "2",
              "OMP_WAIT_POLICY": "passive", **more}
@@ -289,7 +295,7 @@ def load_shards(module, path):
 def trainer_rank(rank, size, store, models, dtype, variables, options, commands,
                  replies):
     """A rank of a trainer: FSDP2 over gloo, weights loaded at each update."""
-    os.environ.update(variables)
+    os.environ.update({**LOCAL, **variables})
     from torch.distributed.fsdp import fully_shard
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
