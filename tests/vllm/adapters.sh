@@ -3,9 +3,9 @@
 # vllm-check`: the tests of python/ with torch, the wheel in an environment that
 # has nothing else, TRL with a server, and the examples of docs/examples/.
 # usage: adapters.sh PYTHON MODEL [PART...]
-#   PART   python (with the example of torch), wheel, trl, examples (of vllm and
-#          trl, each with a server); all of them if none is named; shards: of
-#          python what torch's own groups are needed for
+#   PART   python, wheel, trl, examples (torch, and with a server each vllm and
+#          trl); all of them if none is named; shards: of python what torch's
+#          own groups are needed for
 set -euo pipefail
 cd "$(dirname "$0")"
 root=$(cd ../.. && pwd)
@@ -44,7 +44,6 @@ in_python() {
       --config-file "$root/pyproject.toml" "$root/python/dynatrain"
   fi
   cd - >/dev/null
-  DYNATRAIN_PYTHON=$python must "$root/docs/examples/torch/run.sh"
 }
 
 in_shards() {
@@ -76,21 +75,26 @@ PY
   cd - >/dev/null
 }
 
+have_trl() {
+  "$python" -c 'import datasets, trl' 2>/dev/null && return
+  timeout 600 "$python" -m pip install --quiet --disable-pip-version-check \
+    -r requirements-trl.txt 2>"$room/pip.log" && return
+  echo "adapters: TRL is left out, it does not install:" \
+    "$(tail -1 "$room/pip.log")"
+  return 1
+}
+
 in_trl() {
-  if ! "$python" -m pip install --quiet --disable-pip-version-check \
-      -r requirements-trl.txt 2>"$room/pip.log"; then
-    echo "adapters: TRL is left out, it does not install:" \
-      "$(tail -1 "$room/pip.log")"
-    return
-  fi
+  have_trl || return 0
   must "$python" check_trl.py "$model"
 }
 
 in_examples() {
-  for example in vllm trl; do
-    [ "$example" != trl ] || "$python" -c 'import trl' 2>/dev/null || continue
+  local example
+  for example in torch vllm trl; do
+    [ "$example" != trl ] || have_trl || continue
     echo "docs/examples/$example"
-    DYNATRAIN_PYTHON=$python must "$root/docs/examples/$example/run.sh"
+    DYNATRAIN_PYTHON=$python must timeout 900 "$root/docs/examples/$example/run.sh"
   done
 }
 

@@ -26,8 +26,6 @@ from safetensors.torch import load_file, save_file
 KINDS = {"fp32 packed": ("float32", True), "bf16": ("bfloat16", True),
          "fp32 unpacked": ("float32", False)}
 KV_BYTES = 256 << 20  # of each worker
-# All of it talks on this machine only, whatever its name resolves to.
-LOCAL = {"GLOO_SOCKET_IFNAME": "lo", "VLLM_HOST_IP": "127.0.0.1"}
 PROMPTS = ["The capital of France is", "Once upon a time there was",
            "2 + 2 =", "The weather in the mountains"]
 
@@ -102,7 +100,6 @@ def environment(tp, packed=True, **more):
              # Of a step of the model, on a machine with much else to do.
              "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "900",
              "VLLM_ENGINE_READY_TIMEOUT_S": "900",
-             **LOCAL,
              "DYNATRAIN_VLLM": json.dumps({"pack": packed}),
              "OMP_NUM_THREADS": "1" if tp > 1 else "2",
              "OMP_WAIT_POLICY": "passive", **more}
@@ -112,10 +109,13 @@ def environment(tp, packed=True, **more):
     return found
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def held_port():
+    """A socket that holds a port for a server: nobody is given it by chance,
+    and who asks for it may still listen on it."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    return held
 
 
 def make_weights(source, folder):
@@ -180,16 +180,15 @@ class Server:
 
     def __init__(self, model, tp, kind, log, point=None):
         self.model, self.tp, self.kind, self.log = model, tp, kind, log
-        self.point = point
+        self.point, self.held = point, held_port()
+        self.url = "http://127.0.0.1:%d" % self.held.getsockname()[1]
         self.start()
 
     def start(self):
         dtype, packed = KINDS[self.kind]
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
         command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve",
                    str(self.model), "--host", "127.0.0.1",
-                   "--port", str(self.port), "--served-model-name", "m",
+                   "--port", self.url.rpartition(":")[2], "--served-model-name", "m",
                    "--max-model-len", "512", "--dtype", dtype,
                    "--tensor-parallel-size", str(self.tp),
                    "--enforce-eager", "--enable-prefix-caching",
@@ -217,17 +216,20 @@ class Server:
             if self.process.poll() is not None:
                 tries -= 1
                 self.stop()
-                if tries == 0 or "ddress already in use" not in self.tail():
+                if tries == 0 or "ddress already in use" not in self.said():
                     raise RuntimeError("the server ended:\n" + self.tail())
-                self.start()  # somebody else took the port meanwhile
+                self.start()  # vLLM finds ports for its ranks by chance
             if time.monotonic() > until:
                 raise RuntimeError("the server does not answer:\n"
                                    + self.tail())
             time.sleep(0.2)
         return self
 
+    def said(self):
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
     def tail(self):
-        return self.log.read_text(encoding="utf-8", errors="replace")[-3000:]
+        return self.said()[-3000:]
 
     def post(self, path, **body):
         call = urllib.request.Request(
@@ -295,7 +297,7 @@ def load_shards(module, path):
 def trainer_rank(rank, size, store, models, dtype, variables, options, commands,
                  replies):
     """A rank of a trainer: FSDP2 over gloo, weights loaded at each update."""
-    os.environ.update({**LOCAL, **variables})
+    os.environ.update(variables)
     from torch.distributed.fsdp import fully_shard
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
