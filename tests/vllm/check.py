@@ -28,19 +28,23 @@ WAYS = list(served.WAYS)
 SHORT = ["main", "3:fp32 packed"]
 ALL = ["3:fp32 unpacked", "3:bf16", "3:fp32 packed", "main", "library",
        "1:fp32 unpacked", "1:bf16"]
+# Of these every way gets more updates.
+LONG = ["main", "3:fp32 packed"]
 # The way in which a server dies there.
 KILLED_IN = {(1, "fp32 unpacked"): "mapped, double", (1, "bf16"): "mapped"}
 
 
 def library(checks, models, tp, kind, folder, count):
-    """The same through vLLM's class LLM, in every way to commit."""
+    """The same through vLLM's class LLM, in every way to commit, and by the
+    worker extension."""
+    ways = [*WAYS, "worker extension"]
     with checks.one(f"TP {tp}, {kind}: vLLM as a library") as notes:
         _, rows = engines.updated(
             tp, kind, models, folder, list(served.WAYS.values()),
             [count] * len(WAYS), patience=1200)
         wrong = [row for row in rows if row["differs"]]
-        assert not wrong and len(rows) == count * len(WAYS), wrong or rows
-        for number, way in enumerate(WAYS):
+        assert not wrong and len(rows) == count * len(ways), wrong or rows
+        for number, way in enumerate(ways):
             times = sorted(row["seconds"] for row in rows
                            if row["way"] == number)
             notes.append(f"{way} {count} updates of "
@@ -117,9 +121,11 @@ def everything(checks, models, folder, counts, options):
 
 
 def run(checks, models, folder, options):
-    counts = [20, 4, 4, 4] if options.full else [2, 1, 1, 1]
     parts = options.part or (ALL if options.full else SHORT)
     for part in parts:
+        counts = [2, 1, 1, 1]
+        if options.full:
+            counts = [20, 4, 4, 4] if part in LONG else [4, 2, 2, 2]
         if part == "main":
             everything(checks, models, folder, counts, options)
         elif part == "library":

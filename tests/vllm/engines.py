@@ -1,6 +1,7 @@
 """vLLM as a library, in a process of its own: what fresh engines answer that
 loaded each set of weights from disk, and what one of them answers that then
-gets its weights from a trainer, version after version, in each way to commit.
+gets its weights from a trainer, version after version, in each way to commit,
+and one that gets them by the worker extension of older versions.
 """
 
 import json
@@ -13,12 +14,15 @@ from servers import (KINDS, KV_BYTES, PROMPTS, Trainer, die_with_parent, end_gro
                      environment, in_group)
 
 
-def engine(path, tp, kind):
+BACKEND = {"weight_transfer_config": {"backend": "dynatrain"}}
+EXTENSION = {"worker_extension_cls": "dynatrain.vllm.WorkerExtension"}
+
+
+def engine(path, tp, kind, plug=BACKEND):
     from vllm import LLM
     return LLM(str(path), enforce_eager=True, max_model_len=512,
                dtype=KINDS[kind][0], tensor_parallel_size=tp,
-               kv_cache_memory_bytes=KV_BYTES,
-               weight_transfer_config={"backend": "dynatrain"})
+               kv_cache_memory_bytes=KV_BYTES, **plug)
 
 
 def shut(llm):
@@ -51,13 +55,24 @@ def differs(have, want):
     return ""
 
 
-def update(llm, trainer, version, name):
-    """One version into the engine; seconds that it took."""
-    trainer.offer(version, name)
-    begun = time.perf_counter()
+def by_backend(llm, version):
     llm.start_weight_update()
     llm.update_weights({"update_info": {"version": version, "timeout": 600}})
     llm.finish_weight_update(weight_version=str(version))
+
+
+def by_extension(llm, version):
+    """As vLLM before 0.29 does it, which has no plug point."""
+    have = llm.collective_rpc("dynatrain_update", kwargs={
+        "version": version, "timeout": 600})
+    assert set(have) == {version}, have
+
+
+def update(llm, trainer, version, name, call):
+    """One version into the engine; seconds that it took."""
+    trainer.offer(version, name)
+    begun = time.perf_counter()
+    call(llm, version)
     llm.reset_prefix_cache()
     took = time.perf_counter() - begun
     trainer.done()
@@ -78,15 +93,25 @@ def work_of(tp, kind, models, folder, ways, counts):
     place = pathlib.Path(folder) / f"engine-{tp}-{kind.replace(' ', '-')}"
     job = {"job": "engine", "address": f"unix:{place}.sock", "timeout": 600.0}
     version = 0
+
+    def updates(number, count, call):
+        nonlocal version
+        for version in range(version + 1, version + count + 1):
+            name = "BA"[version % 2 == 0]
+            took = update(llm, trainer, version, name, call)
+            say(way=number, version=version, set=name, seconds=took,
+                differs=differs(answers(llm), want[name]))
+
     with Trainer(folder, models, KINDS[kind][0], **job) as trainer:
         trainer.ready()
         for number, (way, count) in enumerate(zip(ways, counts)):
             llm.init_weight_transfer_engine({"init_info": {**job, **way}})
-            for version in range(version + 1, version + count + 1):
-                name = "BA"[version % 2 == 0]
-                took = update(llm, trainer, version, name)
-                say(way=number, version=version, set=name, seconds=took,
-                    differs=differs(answers(llm), want[name]))
+            updates(number, count, by_backend)
+        shut(llm)
+        llm = engine(models["A"], tp, kind, EXTENSION)
+        llm.collective_rpc("dynatrain_init", kwargs=job)
+        updates(len(ways), counts[0], by_extension)
+        llm.collective_rpc("dynatrain_close")
 
 
 def say(**found):

@@ -32,7 +32,7 @@ def settings(site, model, program_engine, steps):
 
 
 def grpo(checks, site, options):
-    steps = 5 if options.full else 2
+    steps = 3 if options.full else 2
     with checks.one(f"{site.name}: dynatrain run, {steps} steps of GRPO with "
                     "PP 2 x ZeRO-1") as notes:
         command = [options.program, "run", str(JOB)]

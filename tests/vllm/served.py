@@ -53,6 +53,8 @@ class Site:
         self.job = {"job": f"check-{tag}", "timeout": 600.0,
                     "address": f"unix:{folder}/{tag}.sock"}
         self.servers, self.version, self.want = [], 0, {}
+        # Every step of three ranks on two cores waits for each of them often.
+        self.tokens = 16 if tp == 1 else 6
         self.point = self.trainer_point = None
         if library:
             self.point = Point(library, folder / "fault-server")
@@ -81,14 +83,17 @@ class Site:
             if not self.stay:  # one at a time, as memory is short
                 for name in self.names[:0:-1]:
                     self.start(name)
-                    self.want[name] = self.servers[0].wait().answers()
+                    self.want[name] = self.answers_of(self.servers[0].wait())
                     self.servers.pop().stop()
                 self.start(self.names[0])
             for name, server in zip(self.names, self.servers):
-                self.want[name] = server.wait().answers()
+                self.want[name] = self.answers_of(server.wait())
             if len(self.names) > 1:
                 assert differs(self.want["A"], self.want["B"]), "all alike"
             notes.append(f"{len(PROMPTS)} answers of each")
+
+    def answers_of(self, server, prompts=PROMPTS):
+        return server.answers(prompts, self.tokens)
 
     def stop(self):
         for server in self.servers:
@@ -127,7 +132,7 @@ class Site:
     def same(self, name, servers=None, part=slice(None)):
         """They answer as those that loaded that set from disk."""
         for server in servers or self.servers:
-            have = server.answers(PROMPTS[part])
+            have = self.answers_of(server, PROMPTS[part])
             if name not in self.want:
                 assert differs(have, self.want["A"][part]), "still A's"
                 continue

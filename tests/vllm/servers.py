@@ -243,7 +243,7 @@ class Server:
             raise RuntimeError(f"{call.full_url}: {problem.code}: {said}") \
                 from None
 
-    def answers(self, prompts=PROMPTS, tokens=16):
+    def answers(self, prompts, tokens):
         """Token ids and log-probabilities of greedy generation, one prompt
         after the other: sums depend on what else is in the batch."""
         found = []
