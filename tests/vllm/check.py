@@ -148,6 +148,9 @@ def main():
     options = parser.parse_args()
     os.environ.update(HF_HUB_OFFLINE="1", TQDM_DISABLE="1",
                       TRANSFORMERS_VERBOSITY="error")
+    # Whatever who started us does with them.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *about: sys.exit(143))
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dynatrain-vllm-"))
     checks = served.Checks()

@@ -71,14 +71,18 @@ def in_group(command, **options):
 
 
 def end_group(child, how=signal.SIGTERM, patience=15):
-    """The whole group is gone afterwards."""
+    """The whole group is gone afterwards: its own way, so that what it had in
+    /dev/shm is gone too, unless that takes too long."""
     for number in (how, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(patience)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
+            until = time.monotonic() + patience
+            while time.monotonic() < until:
+                child.poll()
+                os.killpg(child.pid, 0)
+                time.sleep(0.05)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(patience)
     keeper.tell("-", child.pid)
 
 
