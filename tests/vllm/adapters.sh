@@ -26,6 +26,15 @@ must() { # COMMAND...: here nothing may be skipped
   fi
 }
 
+ends() { # COMMAND...: a hang is a failure; what ends us ends it, too
+  local rc=0
+  timeout 900 "$@" &
+  trap 'kill $!; exit 143' INT TERM
+  wait $! || rc=$?
+  trap - INT TERM
+  return $rc
+}
+
 in_python() {
   local library
   library=$("$python" -c 'from dynatrain import _abi; print(_abi.lib()._name)')
@@ -94,7 +103,7 @@ in_examples() {
   for example in torch vllm trl; do
     [ "$example" != trl ] || have_trl || continue
     echo "docs/examples/$example"
-    DYNATRAIN_PYTHON=$python must timeout 900 "$root/docs/examples/$example/run.sh"
+    DYNATRAIN_PYTHON=$python must ends "$root/docs/examples/$example/run.sh"
   done
 }
 
