@@ -99,11 +99,18 @@ in_trl() {
 }
 
 in_examples() {
-  local example
+  local example last
   for example in torch vllm trl; do
     [ "$example" != trl ] || have_trl || continue
     echo "docs/examples/$example"
-    DYNATRAIN_PYTHON=$python must ends "$root/docs/examples/$example/run.sh"
+    case $example in
+      torch) last="^version 3: .* as the trainer has them" ;;
+      vllm) last="^version 2: " ;;
+      trl) last="^trainer at version 2, server at 2" ;;
+    esac
+    DYNATRAIN_PYTHON=$python must ends "$root/docs/examples/$example/run.sh" |
+      tee "$room/said"
+    must grep -q "$last" "$room/said"
   done
 }
 
