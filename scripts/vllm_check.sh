@@ -21,7 +21,7 @@ install_seconds=900 # of vLLM and what it wants, 5 GB to fetch: 106 s measured
 bare_seconds=300    # until vLLM alone answers at TP 3, which takes a minute
 check_seconds=1800  # of what --ci runs, which takes ten minutes on two cores
 # What talks talks on this machine only, whatever its name resolves to.
-export GLOO_SOCKET_IFNAME=lo VLLM_HOST_IP=127.0.0.1
+export GLOO_SOCKET_IFNAME=lo VLLM_HOST_IP=127.0.0.1 HF_HUB_OFFLINE=1
 # Paths of sockets are short.
 export TMPDIR=${TMPDIR:-/tmp}
 [ "${#TMPDIR}" -lt 40 ] || TMPDIR=/tmp
