@@ -53,7 +53,7 @@ room() { # with --ci: would it fit?
   free=$(memory)
   [ "$(uname -m)" = x86_64 ] || skip "vLLM's CPU build is taken for x86_64"
   grep -q avx2 /proc/cpuinfo || skip "vLLM's CPU build wants AVX2"
-  [ "$free" -ge 12 ] || skip "$free GB of memory are free, it takes 10"
+  [ "$free" -ge 14 ] || skip "$free GB of memory are free, it takes 12"
   [ "$(gigabytes "$TMPDIR")" -ge 4 ] || skip "less than 4 GB are free in $TMPDIR"
   [ "$(gigabytes /dev/shm)" -ge 1 ] || skip "less than 1 GB is free in /dev/shm"
   [ -e "$base/complete" ] || [ "$(gigabytes "$cache")" -ge 12 ] ||

@@ -270,7 +270,8 @@ class Server:
 
     def running(self):
         """Requests that it works on now."""
-        with urllib.request.urlopen(self.url + "/metrics", timeout=60) as reply:
+        with urllib.request.urlopen(self.url + "/metrics",
+                                    timeout=300) as reply:
             for line in reply.read().decode().splitlines():
                 if line.startswith("vllm:num_requests_running"):
                     return float(line.rsplit(" ", 1)[1])
