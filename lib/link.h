@@ -99,12 +99,15 @@ void dyti_snapshot_close(struct dyti_snapshot *snapshot);
 struct dyti_seal;
 
 /* @param own   borrowed until close, as the catalogue
+ * @param ours  [own->row_count] rows that nobody else writes: not looked at;
+ *              NULL: none; borrowed for the call
  * @param full  every element; else of each shard 1 of 128 rows (of its first
  *              dimension of 128 and more; all of it where it has none), others
  *              with each seed: what is written whole is seen */
 enum dyt_status dyti_seal_open(const struct dyti_model *catalogue,
-                               const struct dyti_memory_view *own, bool full,
-                               uint32_t threads, struct dyti_seal **out_seal);
+                               const struct dyti_memory_view *own,
+                               const bool *ours, bool full, uint32_t threads,
+                               struct dyti_seal **out_seal);
 void dyti_seal_close(struct dyti_seal *seal);
 enum dyt_status dyti_seal_take(struct dyti_seal *seal, uint64_t seed);
 /* From any thread.  Of these kinds.

@@ -86,8 +86,11 @@ static enum dyt_status place_rows(struct dyti_mapped *self,
         }
         if (row[i].device.type != DYT_DEVICE_HOST) {
             return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                             "row %s lies on a device of type %u", row[i].name,
-                             row[i].device.type);
+                             "row %s lies on a device: memory that rows are "
+                             "re-pointed into is the host's, which the device "
+                             "would read at a fraction of its speed; join with "
+                             "memory OWN, staged or in place",
+                             row[i].name);
         }
         if ((row[i].flags & DYT_ROW_ALIAS) != 0) {
             st = alias_of(row, i, &of);

@@ -124,9 +124,9 @@ static enum dyt_status check_row(const struct dyt_row *row)
     }
     if (row->device.type != DYT_DEVICE_HOST) {
         return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                         "row %s lies on a device of type %u: links of this "
-                         "build copy host memory",
-                         row->name, row->device.type);
+                         "row %s lies on a device: links copy memory of the "
+                         "host, such rows go by their mirror (lib/mirror.h)",
+                         row->name);
     }
     return DYT_OK;
 }

@@ -108,14 +108,14 @@ static struct dyti_hash_box sample(const struct dyti_hash_box *box,
 /* ---- open, close ----------------------------------------------------------
  */
 
-static void list_boxes(struct dyti_seal *seal)
+static void list_boxes(struct dyti_seal *seal, const bool *ours)
 {
     const struct dyti_view *view = &seal->own->view;
 
     for (uint32_t i = 0; i < view->shard_count; i++) {
         const unsigned char *data = address_of(seal->own, &view->shard[i]);
 
-        if (data != NULL) {
+        if (data != NULL && (ours == NULL || !ours[seal->own->shard_row[i]])) {
             dyti_hash_box_of(seal->catalogue, &view->shard[i], data,
                              &seal->box[seal->count]);
             seal->shard[seal->count++] = i;
@@ -124,8 +124,9 @@ static void list_boxes(struct dyti_seal *seal)
 }
 
 enum dyt_status dyti_seal_open(const struct dyti_model *catalogue,
-                               const struct dyti_memory_view *own, bool full,
-                               uint32_t threads, struct dyti_seal **out_seal)
+                               const struct dyti_memory_view *own,
+                               const bool *ours, bool full, uint32_t threads,
+                               struct dyti_seal **out_seal)
 {
     size_t room = own->view.shard_count + 1u;
     struct dyti_seal *seal = calloc(1, sizeof(*seal));
@@ -151,7 +152,7 @@ enum dyt_status dyti_seal_open(const struct dyti_model *catalogue,
         dyti_seal_close(seal);
         return st;
     }
-    list_boxes(seal);
+    list_boxes(seal, ours);
     *out_seal = seal;
     return DYT_OK;
 }

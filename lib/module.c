@@ -120,162 +120,25 @@ enum dyt_status dyti_module_open(const char *name,
                          path, module != NULL ? module->abi : 0,
                          DYTI_MODULE_ABI);
     }
+    if (module->errors_to != NULL) {
+        module->errors_to(dyti_error_take);
+    }
     *out_module = module;
     return DYT_OK;
 }
-
-/* ---- groups ---------------------------------------------------------------
- */
-
-struct group {
-    const struct dyti_module *module;
-    void *self;
-};
-
-static enum dyt_status adopt(const struct dyti_module *module,
-                             enum dyt_status st)
-{
-    return st == DYT_OK || st == DYT_PENDING
-               ? st
-               : dyti_error_adopt(st, module->error_message());
-}
-
-static enum dyt_status group_barrier(void *self)
-{
-    const struct group *g = self;
-
-    return adopt(g->module, g->module->group->barrier(g->self));
-}
-
-static enum dyt_status group_broadcast(void *self, void *buf,
-                                       uint64_t size_bytes, uint32_t root)
-{
-    const struct group *g = self;
-
-    return adopt(g->module,
-                 g->module->group->broadcast(g->self, buf, size_bytes, root));
-}
-
-static enum dyt_status group_all_gather(void *self, const void *in, void *out,
-                                        const uint64_t *counts_bytes)
-{
-    const struct group *g = self;
-
-    return adopt(g->module,
-                 g->module->group->all_gather(g->self, in, out, counts_bytes));
-}
-
-static enum dyt_status group_reduce_scatter(void *self, const void *in,
-                                            void *out, const uint64_t *counts,
-                                            enum dyti_reduce op)
-{
-    const struct group *g = self;
-
-    return adopt(g->module, g->module->group->reduce_scatter(g->self, in, out,
-                                                             counts, op));
-}
-
-static enum dyt_status group_all_reduce(void *self, void *buf, uint64_t count,
-                                        enum dyti_reduce op)
-{
-    const struct group *g = self;
-
-    return adopt(g->module,
-                 g->module->group->all_reduce(g->self, buf, count, op));
-}
-
-static enum dyt_status group_exchange(void *self,
-                                      const struct dyti_p2p *message,
-                                      size_t count)
-{
-    const struct group *g = self;
-
-    return adopt(g->module,
-                 g->module->group->exchange(g->self, message, count));
-}
-
-static enum dyt_status group_post(void *self, const struct dyti_p2p *message,
-                                  uint64_t *out_ticket)
-{
-    const struct group *g = self;
-
-    return adopt(g->module,
-                 g->module->group->post(g->self, message, out_ticket));
-}
-
-static enum dyt_status group_poll(void *self, uint64_t ticket)
-{
-    const struct group *g = self;
-
-    return adopt(g->module, g->module->group->poll(g->self, ticket));
-}
-
-static enum dyt_status group_wait(void *self)
-{
-    const struct group *g = self;
-
-    return adopt(g->module, g->module->group->wait(g->self));
-}
-
-static void group_close(void *self)
-{
-    struct group *g = self;
-
-    if (g != NULL) {
-        g->module->group->close(g->self);
-        free(g);
-    }
-}
-
-static void group_traffic(void *self, struct dyti_group_traffic *out_traffic)
-{
-    const struct group *g = self;
-
-    g->module->group->traffic(g->self, out_traffic);
-}
-
-static void group_cancel(void *self)
-{
-    const struct group *g = self;
-
-    g->module->group->cancel(g->self);
-}
-
-/* Opened by the function below, which knows the module. */
-static const struct dyti_group_ops ops = {.struct_size = sizeof(ops),
-                                          .name = "module",
-                                          .caps = DYTI_GROUP_CAP_RANK_ORDER,
-                                          .close = group_close,
-                                          .barrier = group_barrier,
-                                          .broadcast = group_broadcast,
-                                          .all_gather = group_all_gather,
-                                          .reduce_scatter =
-                                              group_reduce_scatter,
-                                          .all_reduce = group_all_reduce,
-                                          .exchange = group_exchange,
-                                          .traffic = group_traffic,
-                                          .post = group_post,
-                                          .poll = group_poll,
-                                          .wait = group_wait,
-                                          .cancel = group_cancel};
 
 enum dyt_status dyti_module_group(const struct dyti_module *module,
                                   const struct dyti_group_params *params,
                                   struct dyti_group *out_group)
 {
-    struct group *g = calloc(1, sizeof(*g));
-    enum dyt_status st;
+    void *self = NULL;
+    enum dyt_status st = module->group->open(params, &self);
 
-    if (g == NULL) {
-        return DYTI_FAIL(DYT_ERR_NOMEM, "a group");
+    if (st == DYT_OK) {
+        *out_group = (struct dyti_group){.ops = module->group,
+                                         .self = self,
+                                         .rank = params->rank,
+                                         .size = params->size};
     }
-    g->module = module;
-    st = adopt(module, module->group->open(params, &g->self));
-    if (st != DYT_OK) {
-        free(g);
-        return st;
-    }
-    *out_group = (struct dyti_group){
-        .ops = &ops, .self = g, .rank = params->rank, .size = params->size};
-    return DYT_OK;
+    return st;
 }

@@ -317,6 +317,7 @@ void dyti_session_end(struct dyt_session *s)
     dyti_seal_close(s->seal);
     dyti_session_free_rows(s);
     dyti_mapped_close(s->mapped);
+    dyti_session_close_mirror(s);
     dyti_memory_view_fini(&s->memory);
     dyti_memory_view_fini(&s->second);
     dyti_model_destroy(s->catalogue);

@@ -7,6 +7,7 @@
  *   session_wait.c     how a caller waits for an answer
  *   session_service.c  the session's thread: what the manager says is done
  *   session_links.c    views and snapshots: the thread's
+ *   session_mirror.c   rows on devices: the thread's, and the hands'
  *   session_open.c     a link: made, opened, ended
  *   session_run.c      a run of it
  *   session_jobs.c     the hands in them, and what the manager says of them
@@ -24,6 +25,7 @@
 #include "control/hub.h"
 #include "lib/link.h"
 #include "lib/manager.h"
+#include "lib/mirror.h"
 #include "lib/parts.h"
 
 #include <dynatrain/session.h>
@@ -140,6 +142,10 @@ struct dyt_session {
     bool *has_pieces;         /* [row_count] */
     struct dyti_row_pad *pad; /* [pad_count] of its rows, owned */
     size_t pad_count;
+    /* Rows on devices: `memory` is their mirror's.  Both NULL: none. */
+    struct dyti_devices *devices;
+    struct dyti_mirror *mirror;
+    void *event; /* of the offer or receive that runs; NULL: streams' */
 
     /* Trainer. */
     struct dyt_ticket *ticket;  /* that is not done */
@@ -283,6 +289,34 @@ enum dyt_status dyti_session_on_readers(struct dyt_session *s,
 enum dyt_status dyti_session_take_snapshots(struct dyt_session *s,
                                             uint64_t version, bool whole);
 bool dyti_session_has_snapshots(const struct dyt_session *s);
+
+/* ---- session_mirror.c -----------------------------------------------------
+ */
+
+/* The rows on devices, looked at: `st` and its words are what is wrong with
+ * them otherwise, and what is wrong of their memory comes behind it. */
+enum dyt_status dyti_session_open_devices(struct dyt_session *s,
+                                          const struct dyt_view *view);
+enum dyt_status dyti_session_look_at_devices(struct dyt_session *s,
+                                             const struct dyt_view *view,
+                                             enum dyt_status st);
+/* `view` and `pieces` become the mirror's, where there are rows of devices. */
+enum dyt_status dyti_session_mirror_rows(struct dyt_session *s,
+                                         const struct dyti_place *place,
+                                         struct dyt_view *view,
+                                         struct dyti_row_pieces *pieces);
+void dyti_session_close_mirror(struct dyt_session *s);
+/* Do others read a mirror instead of any of the rows? */
+bool dyti_session_is_all_mirror(const struct dyt_session *s);
+/* Of the cap, what a mirror leaves: 0 stays 0, and nothing left is 1. */
+uint64_t dyti_session_cap(const struct dyt_session *s);
+enum dyt_status dyti_session_take_mirror(struct dyt_session *s);
+/* By the hand of a receiver: before the vote, and when it was committed. */
+enum dyt_status dyti_session_ready_mirror(struct dyt_session *s);
+enum dyt_status dyti_session_give_mirror(struct dyt_session *s);
+/* Is there an event, and no row that it is of? */
+enum dyt_status dyti_session_check_event(const struct dyt_session *s,
+                                         const void *event);
 
 /* ---- session_hosts.c ----------------------------------------------------- */
 

@@ -96,10 +96,16 @@ static enum dyt_status build_memory(struct dyt_session *s)
                             .row_count = s->row_count};
     struct dyti_place place = place_of(s);
     struct dyti_row_pieces pieces = {0};
-    enum dyt_status st =
-        dyti_rules_apply(s->catalogue, &view, s->rules, &place, &pieces);
+    enum dyt_status st = dyti_session_open_devices(s, &view);
 
+    if (st != DYT_OK) {
+        return st;
+    }
+    st = dyti_rules_apply(s->catalogue, &view, s->rules, &place, &pieces);
     st = st != DYT_OK ? st : check_writable(s, &pieces);
+    st = dyti_session_look_at_devices(s, &view, st);
+    st =
+        st != DYT_OK ? st : dyti_session_mirror_rows(s, &place, &view, &pieces);
     st = st != DYT_OK
              ? st
              : dyti_memory_view_build(s->catalogue, &view, &pieces, &s->memory);
@@ -214,6 +220,8 @@ enum dyt_status dyti_session_on_readers(struct dyt_session *s,
     st = dyti_session_link_at(s, number, &k);
     if (st == DYT_OK && s->whole != NULL && s->whole_version == s->offered) {
         memory[0] = dyti_snapshot_view(s->whole);
+    } else if (st == DYT_OK && dyti_session_is_all_mirror(s)) {
+        memory[0] = &s->memory; /* it is a snapshot */
     } else if (st == DYT_OK &&
                m.dtype_count != DYTI_KIND_COUNT * s->catalogue->tensor_count) {
         st =
@@ -223,7 +231,7 @@ enum dyt_status dyti_session_on_readers(struct dyt_session *s,
         k->snapshot = NULL;
         k->used = true;
         st = dyti_snapshot_open(s->catalogue, &s->memory, m.dtype,
-                                s->params.cap_bytes, &k->snapshot);
+                                dyti_session_cap(s), &k->snapshot);
         st = st != DYT_OK ? st : dyti_snapshot_take(k->snapshot);
         st = st != DYT_OK ? st
                           : dyti_session_check_seal(s, kinds_of(k->snapshot));
@@ -248,11 +256,12 @@ bool dyti_session_has_snapshots(const struct dyt_session *s)
 static enum dyt_status take_all(struct dyt_session *s, uint64_t version,
                                 bool whole)
 {
-    enum dyt_status st = DYT_OK;
+    enum dyt_status st = dyti_session_take_mirror(s);
 
-    if (whole && s->whole == NULL) {
+    whole = whole && !dyti_session_is_all_mirror(s);
+    if (st == DYT_OK && whole && s->whole == NULL) {
         st = dyti_snapshot_open(s->catalogue, &s->memory, NULL,
-                                s->params.cap_bytes, &s->whole);
+                                dyti_session_cap(s), &s->whole);
     }
     if (st == DYT_OK && whole) {
         st = dyti_snapshot_take(s->whole);

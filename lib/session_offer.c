@@ -38,10 +38,9 @@ static enum dyt_status check_offer(struct dyt_session *s,
         return DYTI_FAIL(DYT_ERR_STATE,
                          "the weights are released: restore them first");
     }
-    if (p->event != NULL) {
-        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                         "an event of a device: rows of this build lie in host "
-                         "memory");
+    st = dyti_session_check_event(s, p->event);
+    if (st != DYT_OK) {
+        return st;
     }
     if (s->ticket != NULL) {
         return DYTI_FAIL(DYT_ERR_STATE,
@@ -79,11 +78,14 @@ static enum dyt_status seal_rows(struct dyt_session *s, uint64_t version)
     bool full = s->params.verify == DYT_VERIFY_FULL;
     enum dyt_status st = DYT_OK;
 
-    if (s->params.verify == DYT_VERIFY_OFF) {
+    if (s->params.verify == DYT_VERIFY_OFF || dyti_session_is_all_mirror(s)) {
         return DYT_OK;
     }
     if (s->seal == NULL) {
-        st = dyti_seal_open(s->catalogue, &s->memory, full, threads, &s->seal);
+        st = dyti_seal_open(s->catalogue, &s->memory,
+                            s->mirror != NULL ? dyti_mirror_has(s->mirror)
+                                              : NULL,
+                            full, threads, &s->seal);
     }
     st = st != DYT_OK ? st : dyti_seal_take(s->seal, version);
     pthread_mutex_lock(&s->lock);
@@ -165,7 +167,9 @@ static enum dyt_status offer(struct dyt_session *s,
         s->ticket = t; /* its end may be heard before the offer returns */
         r.version = params->version;
         r.snapshot = params->snapshot != 0;
-        r.takes = r.snapshot || dyti_session_has_snapshots(s);
+        r.takes =
+            r.snapshot || s->mirror != NULL || dyti_session_has_snapshots(s);
+        s->event = params->event;
     }
     pthread_mutex_unlock(&s->lock);
     st = st != DYT_OK ? st : dyti_session_check_alive(s);
@@ -337,7 +341,7 @@ void dyt_ticket_destroy(dyt_ticket *t)
 bool dyti_session_is_pinned(const struct dyt_session *s)
 {
     /* what was copied to a snapshot may be written */
-    return s->ticket != NULL &&
+    return s->ticket != NULL && !dyti_session_is_all_mirror(s) &&
            !(s->whole != NULL && s->whole_version == s->ticket->version);
 }
 

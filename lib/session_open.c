@@ -166,7 +166,7 @@ enum dyt_status dyti_session_link_open(struct dyt_session *s,
                                  .commit = (enum dyt_commit_mode)m->commit,
                                  .verify = (enum dyt_verify)m->verify,
                                  .kinds = m->kinds,
-                                 .cap_bytes = s->params.cap_bytes,
+                                 .cap_bytes = dyti_session_cap(s),
                                  .timeout_ns = m->timeout_ns,
                                  .live_set = m->live_set,
                                  .control_fd = -1};

@@ -63,9 +63,29 @@ static void copy_report(const struct dyt_session *s, enum dyt_status st,
     memcpy(out, &r, size < sizeof(r) ? size : sizeof(r));
 }
 
-static enum dyt_status receive_version(struct dyt_session *s, uint64_t version,
-                                       int64_t deadline_ns,
-                                       struct dyt_switch_report *out_report)
+/* Under the lock. */
+static enum dyt_status check_receive(struct dyt_session *s, void *event)
+{
+    enum dyt_status st;
+
+    if (s->params.role != DYT_ROLE_RECEIVER || !s->published) {
+        return DYTI_FAIL(DYT_ERR_STATE, "a receive is a receiver's, after it "
+                                        "has published");
+    }
+    if ((s->released & DYT_TAG_WEIGHTS) != 0) {
+        return DYTI_FAIL(DYT_ERR_STATE,
+                         "the weights are released: restore them first");
+    }
+    st = dyti_session_check_event(s, event);
+    if (st == DYT_OK && !s->call[DYTI_CALL_RECEIVE].running) {
+        s->event = event;
+    }
+    return st;
+}
+
+static enum dyt_status take_version(dyt_session *s, uint64_t version,
+                                    int64_t deadline_ns, void *event,
+                                    struct dyt_switch_report *out_report)
 {
     struct dyti_msg_request r = {.what = DYTI_REQUEST_RECEIVE,
                                  .version = version};
@@ -83,13 +103,7 @@ static enum dyt_status receive_version(struct dyt_session *s, uint64_t version,
     }
     pthread_mutex_lock(&s->lock);
     epoch = s->report.epoch;
-    if (s->params.role != DYT_ROLE_RECEIVER || !s->published) {
-        st = DYTI_FAIL(DYT_ERR_STATE, "a receive is a receiver's, after it has "
-                                      "published");
-    } else if ((s->released & DYT_TAG_WEIGHTS) != 0) {
-        st = DYTI_FAIL(DYT_ERR_STATE,
-                       "the weights are released: restore them first");
-    }
+    st = check_receive(s, event);
     pthread_mutex_unlock(&s->lock);
     st = st != DYT_OK ? st
                       : dyti_session_call(s, DYTI_CALL_RECEIVE, &r, deadline_ns,
@@ -114,9 +128,31 @@ enum dyt_status dyt_session_receive(dyt_session *s, uint64_t version,
     enum dyt_status st = dyti_session_enter(s, "dyt_session_receive");
 
     if (st == DYT_OK) {
-        st = receive_version(s, version, deadline_ns, out_report);
+        st = take_version(s, version, deadline_ns, NULL, out_report);
         dyti_session_exit(s);
     }
+    return st;
+}
+
+enum dyt_status dyt_session_receive_with(
+    dyt_session *s, const struct dyt_receive_params *params,
+    struct dyt_switch_report *out_report)
+{
+    enum dyt_status st = dyti_session_enter(s, "dyt_session_receive_with");
+
+    if (st != DYT_OK) {
+        return st;
+    }
+    st = params == NULL
+             ? dyti_session_null("dyt_session_receive_with")
+             : dyti_struct_check("dyt_receive_params", params->struct_size,
+                                 offsetof(struct dyt_receive_params, event) +
+                                     sizeof(params->event));
+    if (st == DYT_OK) {
+        st = take_version(s, params->version, params->deadline_ns,
+                          params->event, out_report);
+    }
+    dyti_session_exit(s);
     return st;
 }
 

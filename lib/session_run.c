@@ -43,8 +43,10 @@ static void note_run(struct dyt_session *s, const struct dyti_session_link *k,
     pthread_mutex_lock(&s->lock);
     s->report = *r;
     s->report.source = o->from_sibling;
-    s->report.scratch_bytes = dyti_link_scratch_bytes(k->link);
-    if (r->committed) {
+    s->report.scratch_bytes =
+        dyti_link_scratch_bytes(k->link) +
+        (s->mirror != NULL ? dyti_mirror_bytes(s->mirror) : 0);
+    if (r->committed && !broken) {
         s->version = o->version;
         s->valid = true;
         s->broken = false;
@@ -89,6 +91,15 @@ static enum dyt_status check_rows(void *arg)
     return dyti_session_check_seal(k->session, dyti_link_source_kinds(k->link));
 }
 
+/* By the hand of a receiver, whose rows are on a device: one that breaks
+ * meanwhile says so before anybody commits. */
+static enum dyt_status check_device(void *arg)
+{
+    struct dyti_session_link *k = arg;
+
+    return dyti_session_ready_mirror(k->session);
+}
+
 enum dyt_status dyti_session_link_run(struct dyt_session *s,
                                       struct dyti_session_link *k)
 {
@@ -98,9 +109,11 @@ enum dyt_status dyti_session_link_run(struct dyt_session *s,
     struct dyti_switch_report r = {0};
     struct dyt_switch_report said;
     int64_t start = dyti_session_now();
+    bool half = false; /* committed, and the device's rows are not written */
     enum dyt_status st = receiver ? pause_server(s) : DYT_OK;
 
     st = st == DYT_OK && receiver ? dyti_session_check_alive(s) : st;
+    st = st == DYT_OK && receiver ? dyti_session_ready_mirror(s) : st;
     if (st != DYT_OK) { /* the others do not wait for it */
         snprintf(k->text, sizeof(k->text), "%s", dyti_error_message());
         (void)dyti_link_abort_at(k->control, k->control_members, k->rank, st);
@@ -108,10 +121,17 @@ enum dyt_status dyti_session_link_run(struct dyt_session *s,
     }
     if (receiver) {
         set_writing(s, true);
+        if (s->mirror != NULL) {
+            dyti_link_set_check(k->link, check_device, k);
+        }
     } else if (s->params.role == DYT_ROLE_TRAINER && k->snapshot == NULL) {
         dyti_link_set_check(k->link, check_rows, k);
     }
     st = st != DYT_OK ? st : dyti_link_run(k->link, o->epoch, o->version, &r);
+    if (st == DYT_OK && receiver && r.decision == DYTI_DECISION_COMMIT) {
+        st = dyti_session_give_mirror(s);
+        half = st != DYT_OK;
+    }
     snprintf(k->text, sizeof(k->text), "%s", dyti_error_message());
     said = report_of(&r, o, dyti_session_now() - start);
     m->committed = said.committed != 0;
@@ -124,7 +144,7 @@ enum dyt_status dyti_session_link_run(struct dyt_session *s,
     }
     m->moved_bytes = said.moved_bytes;
     if (receiver) {
-        m->broken = dyti_link_valid(k->link) != DYT_OK;
+        m->broken = half || dyti_link_valid(k->link) != DYT_OK;
         m->live_set = dyti_link_live_set(k->link);
         if (said.committed != 0) {
             dyti_session_clear_padding(s, m->live_set);

@@ -59,13 +59,17 @@ static enum dyt_status hash_row(struct dyt_session *s, uint32_t row,
 {
     bool any, second;
 
-    if (s->last != NULL) {
-        return dyti_link_row_hash(s->last, row, out_hash);
-    }
     pthread_mutex_lock(&s->lock);
     any = s->params.role == DYT_ROLE_TRAINER || s->valid || s->broken;
     second = s->live_set != 0 && s->second.shard_row != NULL;
     pthread_mutex_unlock(&s->lock);
+    if (any && s->mirror != NULL && s->memory.row_as != NULL &&
+        dyti_mirror_has(s->mirror)[s->memory.row_as[row]]) {
+        return dyti_mirror_row_hash(s->mirror, s->memory.row_as[row], out_hash);
+    }
+    if (s->last != NULL) {
+        return dyti_link_row_hash(s->last, row, out_hash);
+    }
     return any ? dyti_memory_row_hash(s->catalogue,
                                       second ? &s->second : &s->memory, row,
                                       out_hash)

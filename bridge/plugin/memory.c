@@ -228,8 +228,10 @@ enum dyt_status dyti_view_check_alive(const struct dyt_view *view,
         const struct dyt_row *row = dyti_row_at(view, i);
         bool written = writes && (row->flags & DYT_ROW_READ_ONLY) == 0;
 
-        if ((row->flags & DYT_ROW_STAGED) != 0 || (used != NULL && !used[i])) {
-            continue; /* the library lends it; nobody touches it */
+        if ((row->flags & DYT_ROW_STAGED) != 0 || (used != NULL && !used[i]) ||
+            row->device.type != DYT_DEVICE_HOST) {
+            continue; /* the library lends it; nobody touches it; a device is
+                         asked (lib/device.h) */
         }
         if (row->data != NULL) {
             check_address(row, written, &mappings, &found);

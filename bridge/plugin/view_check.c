@@ -202,10 +202,14 @@ static void check_place(const struct dyt_row *row, struct dyti_found *f)
                        row->name, row->data, row->fd_offset, bytes);
     }
     if (row->device.type == DYT_DEVICE_CUDA) {
-        dyti_found_add(f, DYT_ERR_UNSUPPORTED,
-                       "row %s lies on a CUDA device, for which there is no "
-                       "module here: publish host memory",
-                       row->name);
+        if (staged || row->fd >= 0) {
+            dyti_found_add(f, DYT_ERR_UNSUPPORTED,
+                           "row %s lies on a CUDA device, and %s", row->name,
+                           staged ? "DYT_ROW_STAGED lends memory of the host: "
+                                    "give it the device of a host"
+                                  : "has a descriptor: those are of memory of "
+                                    "the host; set fd to -1");
+        }
     } else if (row->device.type != DYT_DEVICE_HOST) {
         dyti_found_add(f, DYT_ERR_UNSUPPORTED,
                        "row %s: device type %u is not known", row->name,

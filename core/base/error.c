@@ -1,6 +1,7 @@
 #include "base/error.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 
 static _Thread_local char text[TEXT_BYTES];    /* with code and place */
 static _Thread_local char message[TEXT_BYTES]; /* for people */
+static _Atomic dyti_error_put_fn forward;      /* set once, by who opened us */
 
 struct status_row {
     enum dyt_status status;
@@ -74,6 +76,31 @@ static void append_text(char *to, const char *fmt, ...)
     va_end(args);
 }
 
+static void tell(void)
+{
+    dyti_error_put_fn put =
+        atomic_load_explicit(&forward, memory_order_acquire);
+
+    if (put != NULL) {
+        put(text, message);
+    }
+}
+
+void dyti_error_forward(dyti_error_put_fn put)
+{
+    atomic_store_explicit(&forward, put, memory_order_release);
+}
+
+void dyti_error_take(const char *from_text, const char *from_message)
+{
+    char fresh[2][TEXT_BYTES]; /* it may be our own */
+
+    snprintf(fresh[0], TEXT_BYTES, "%s", from_text);
+    snprintf(fresh[1], TEXT_BYTES, "%s", from_message);
+    memcpy(text, fresh[0], sizeof(text));
+    memcpy(message, fresh[1], sizeof(message));
+}
+
 enum dyt_status dyti_error_set(const char *file, int line,
                                enum dyt_status status, const char *fmt, ...)
 {
@@ -86,6 +113,7 @@ enum dyt_status dyti_error_set(const char *file, int line,
     memcpy(message, fresh, sizeof(message));
     memcpy(text, fresh, sizeof(text));
     append_text(text, " (%s) [%s:%d]", dyt_status_name(status), file, line);
+    tell();
     return status;
 }
 
@@ -99,6 +127,7 @@ void dyti_error_note(const char *fmt, ...)
     va_end(args);
     append_text(text, "; while %s", fresh);
     append_text(message, "; while %s", fresh);
+    tell();
 }
 
 enum dyt_status dyti_error_adopt(enum dyt_status status, const char *from)
@@ -108,6 +137,7 @@ enum dyt_status dyti_error_adopt(enum dyt_status status, const char *from)
     append_text(fresh, "%s", from);
     memcpy(text, fresh, sizeof(text));
     memcpy(message, fresh, sizeof(message));
+    tell();
     return status;
 }
 

@@ -22,6 +22,14 @@ void dyti_error_note(const char *fmt, ...) DYTI_PRINTF(1, 2);
  * thread's last failure.  Returns `status`. */
 enum dyt_status dyti_error_adopt(enum dyt_status status, const char *text);
 
+/* Everything that this copy of base/ says goes to `put` besides, with and
+ * without code and place: a module has a copy of its own, and whoever opens it
+ * hears it so (ops/module.h).  Once, before anything of it is called. */
+typedef void (*dyti_error_put_fn)(const char *text, const char *message);
+void dyti_error_forward(dyti_error_put_fn put);
+/* What such a copy says becomes this thread's last failure. */
+void dyti_error_take(const char *text, const char *message);
+
 /* Same as dyt_error_text(). */
 const char *dyti_error_text(void);
 

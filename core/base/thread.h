@@ -1,5 +1,7 @@
 /* Threads of ours inside somebody else's process: signals are the program's,
- * never ours to take, so every one is blocked in them. */
+ * never ours to take, so every one is blocked in them.  Only what a thread does
+ * to itself (a fault) comes to it, and to the program's handler: one that were
+ * blocked would end the process without a word. */
 #ifndef DYTI_BASE_THREAD_H
 #define DYTI_BASE_THREAD_H
 

@@ -349,6 +349,13 @@ struct dyti_kernel_ops {
     enum dyt_status (*carry)(void *self, void *dst, const void *src,
                              uint64_t bytes);
 
+    /* What is queued from now on comes after all that is in somebody else's
+     * queue by now (CUDA: a cudaStream_t of this device, NULL: its default
+     * stream), or after somebody's mark in one (a cudaEvent_t).  The host waits
+     * for neither. */
+    enum dyt_status (*after_stream)(void *self, void *stream);
+    enum dyt_status (*after_event)(void *self, void *event);
+
     /* Ranges as the device's own tools show them; ranges nest. */
     void (*range_push)(void *self, const char *name);
     void (*range_pop)(void *self);

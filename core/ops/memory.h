@@ -151,6 +151,13 @@ struct dyti_memory_ops {
      * not tried.  DYT_ERR_INVALID: it does not lie in one allocation. */
     enum dyt_status (*look)(const void *ptr, uint64_t bytes,
                             struct dyti_memory_look *out_look);
+    /* Memory of the host that is mapped here already, in whole pages (a memfd
+     * that others map too): from now on the device's copies and kernels reach
+     * it at its address, as what host_alloc gives.  Host: nothing.
+     * DYT_ERR_UNSUPPORTED, DYT_ERR_NOMEM: it cannot be; staging goes through
+     * host_alloc then */
+    enum dyt_status (*host_pin)(void *ptr, uint64_t bytes);
+    void (*host_unpin)(void *ptr); /* before it is unmapped; NULL is fine */
 };
 
 const char *dyti_page_kind_name(enum dyti_page_kind kind);

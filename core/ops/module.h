@@ -2,7 +2,8 @@
  * for: one entry symbol that gives a table.
  *
  * A module has its own copy of what it needs of core/, and so its own last
- * error: who calls its tables takes the words of a failure from there.
+ * error: whoever opens it asks for its words by errors_to(), or takes those of
+ * a failure from error_message().
  * Threads: as the tables say. */
 #ifndef DYTI_OPS_MODULE_H
 #define DYTI_OPS_MODULE_H
@@ -26,6 +27,9 @@ struct dyti_module {
     const struct dyti_memory_ops *memory; /* NULL, these as well */
     const struct dyti_kernel_ops *kernels;
     const struct dyti_mover_ops *mover; /* direct */
+    /* NULL, or dyti_error_forward() of its copy of base/: so the words of its
+     * failures are its caller's at once, whatever table they come from. */
+    void (*errors_to)(dyti_error_put_fn put);
 };
 
 typedef const struct dyti_module *(*dyti_module_entry_fn)(void);

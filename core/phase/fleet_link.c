@@ -251,16 +251,17 @@ static void finish(struct dyti_fleet *fleet, uint32_t link)
     }
     g->busy = NONE;
     g->bytes += k->moved_bytes;
-    if (k->committed && g->state == DYTI_GROUP_RECEIVING) {
+    if (k->committed && !k->broken && g->state == DYTI_GROUP_RECEIVING) {
         g->version = k->version;
         g->current = k->line == fleet->line; /* not of a trainer before */
         g->alone = false;
         g->why_status = DYT_OK;
         g->why[0] = '\0';
     }
-    dyti_fleet_move(g, k->committed ? DYTI_GE_COMMIT
-                       : k->broken  ? DYTI_GE_BREAK
-                                    : DYTI_GE_KEEP);
+    /* committed, and one has not got it into place: not the whole replica */
+    dyti_fleet_move(g, k->broken      ? DYTI_GE_BREAK
+                       : k->committed ? DYTI_GE_COMMIT
+                                      : DYTI_GE_KEEP);
     if (k->broken && g->state == DYTI_GROUP_INVALID) {
         g->version = 0;
         g->current = false;

@@ -111,6 +111,9 @@ SessionParams = _struct("dyt_session_params", _u32("struct_size role")
                            ("host_address", c.c_char_p)])
 OfferParams = _struct("dyt_offer_params", _u32("struct_size snapshot") + [
     ("version", c.c_uint64), ("event", c.c_void_p)])
+ReceiveParams = _struct("dyt_receive_params", _u32("struct_size reserved") + [
+    ("version", c.c_uint64), ("deadline_ns", c.c_int64),
+    ("event", c.c_void_p)])
 Hook = c.CFUNCTYPE(c.c_int, c.c_void_p)
 TagHook = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_uint32)
 SessionHooks = _struct("dyt_session_hooks", _u32("struct_size reserved") + [
@@ -120,7 +123,7 @@ SessionHooks = _struct("dyt_session_hooks", _u32("struct_size reserved") + [
 STRUCTS = (Box, ConfigPair, Tensor, Device, Piece, Row, View, RulePart, Rule,
            Rules, Shard, PlanParams, PlanTotals, ScheduleParams,
            ScheduleTotals, SwitchReport, Attribute, SessionParams, OfferParams,
-           SessionHooks)
+           ReceiveParams, SessionHooks)
 
 _P = c.POINTER
 _H = c.c_void_p  # an opaque handle
@@ -175,6 +178,8 @@ FUNCTIONS: Dict[str, Tuple[Any, Tuple[Any, ...]]] = {
     "dyt_ticket_destroy": (None, (_H,)),
     "dyt_session_will_write": (_S, (_H,)),
     "dyt_session_receive": (_S, (_H, c.c_uint64, c.c_int64, _P(SwitchReport))),
+    "dyt_session_receive_with": (_S, (_H, _P(ReceiveParams),
+                                      _P(SwitchReport))),
     "dyt_session_valid": (_S, (_H, _P(c.c_uint64))),
     "dyt_session_changed": (_S, (_H, _P(c.c_uint64), c.c_size_t,
                                  _P(c.c_size_t))),

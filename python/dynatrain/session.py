@@ -10,7 +10,7 @@ import weakref
 from typing import (Any, Callable, Dict, Iterable, List, Mapping, Optional,
                     Sequence, Tuple)
 
-from dynatrain import _abi, errors, tensors
+from dynatrain import _abi, devices, errors, tensors
 from dynatrain.model import Handle
 from dynatrain.rules import Rules
 
@@ -52,7 +52,7 @@ class Row:
     shape: Sequence[int] = ()
     fd: int = -1
     fd_offset: int = 0
-    stream: Optional[int] = None
+    stream: Optional[int] = None  # cudaStream_t; None: torch's current one
 
     def memory(self) -> tensors.Memory:
         if self.tensor is not None:
@@ -87,6 +87,7 @@ class ViewBuffer:
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows = list(rows)
         self.keep: List[Any] = []
+        self.uuids: Dict[int, bytes] = {}  # of devices that rows lie on
         self.array = (_abi.Row * max(len(self.rows), 1))()
         for index, row in enumerate(self.rows):
             self.array[index] = self._row(row)
@@ -108,8 +109,7 @@ class ViewBuffer:
         flags = (_abi.ROW_READ_ONLY * (row.read_only or memory.read_only)
                  | _abi.ROW_ALIAS * row.alias | _abi.ROW_STAGED * row.staged
                  | _abi.ROW_OPTIONAL * row.optional)
-        device = _abi.sized(
-            _abi.Device, type=_abi.DEVICES[memory.device], stream=row.stream)
+        device = self._device(row, memory)
         return _abi.sized(
             _abi.Row, kind=_abi.choice(_abi.KINDS, row.kind, "kind"),
             dtype=_abi.choice(_abi.DTYPES, memory.dtype, f"{row.name}: dtype"),
@@ -120,6 +120,19 @@ class ViewBuffer:
             piece_struct_size=c.sizeof(_abi.Piece) if row.pieces else 0,
             piece=pieces if row.pieces else None,
             global_shape=_dims(row.global_shape, row.name), device=device)
+
+
+    def _device(self, row: Row, memory: tensors.Memory) -> Any:
+        device = _abi.sized(_abi.Device, type=_abi.DEVICES[memory.device],
+                            stream=row.stream)
+        if memory.device != "cpu":
+            index = memory.device_index
+            if index not in self.uuids:
+                self.uuids[index] = devices.uuid_of(index)
+            device.uuid[:] = self.uuids[index]
+            if row.stream is None:
+                device.stream = devices.current_stream(index)
+        return device
 
 
 @dataclasses.dataclass(frozen=True)
@@ -333,11 +346,15 @@ class Session(Handle):
         return self._address("dyt_session_staged", row)
 
     def offer(self, version: int, snapshot: bool = False,
-              event: Optional[int] = None) -> Ticket:
+              event: Any = None) -> Ticket:
         """Offer what the rows hold now.  They may not be written until the
-        ticket is done; at once with a snapshot."""
+        ticket is done; at once with a snapshot, and where they lie on a device.
+        `event` (torch's, or a cudaEvent_t) is behind what made the version;
+        without one it is all that torch has queued by now."""
+        if event is None and self._view is not None:
+            event = devices.mark(self._view.uuids)
         params = _abi.sized(_abi.OfferParams, snapshot=int(snapshot),
-                            version=version, event=event)
+                            version=version, event=devices.event_of(event))
         pointer, out = self.pointer, c.c_void_p()
         self.blocking(lambda: _abi.lib().dyt_session_offer(
             pointer, c.byref(params), c.byref(out)))
@@ -347,13 +364,18 @@ class Session(Handle):
         """Raises StateError where an open offer pins the rows."""
         _abi.check(_abi.lib().dyt_session_will_write(self.pointer))
 
-    def receive(self, version: int = 0, timeout: Optional[float] = None
-                ) -> Report:
-        """Take at least this version (0: the newest) into the rows."""
+    def receive(self, version: int = 0, timeout: Optional[float] = None,
+                event: Any = None) -> Report:
+        """Take at least this version (0: the newest) into the rows.  Rows of a
+        device are written behind what their streams hold by then, or behind
+        `event` (torch's, or a cudaEvent_t)."""
         row = _abi.sized(_abi.SwitchReport)
+        params = _abi.sized(_abi.ReceiveParams, version=version,
+                            deadline_ns=_nanoseconds(timeout),
+                            event=devices.event_of(event))
         pointer = self.pointer
-        self.blocking(lambda: _abi.lib().dyt_session_receive(
-            pointer, version, _nanoseconds(timeout), c.byref(row)))
+        self.blocking(lambda: _abi.lib().dyt_session_receive_with(
+            pointer, c.byref(params), c.byref(row)))
         return _report(row)
 
     def valid(self) -> int:

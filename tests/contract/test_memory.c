@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <spawn.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #ifdef SW_CUDA
@@ -234,6 +235,35 @@ static void has_memory_that_a_device_reaches(void **state)
     assert_status(DYT_ERR_INVALID, ops->look(at, 0, &look));
     ops->host_free(at);
     ops->host_free(NULL);
+    end_clean();
+}
+
+/* A file's pages, which others map as well. */
+static void pins_memory_that_is_there(void **state)
+{
+    struct dyti_memory_look look = {0};
+    int fd = memfd_create("test", MFD_CLOEXEC);
+    unsigned char *at;
+
+    (void)state;
+    assert_int_equal(0, ftruncate(fd, (off_t)MIB));
+    at = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_ptr_not_equal(MAP_FAILED, at);
+    assert_status(DYT_ERR_INVALID, ops->host_pin(NULL, MIB));
+    assert_status(DYT_ERR_INVALID, ops->host_pin(at, 0));
+    assert_ok(ops->host_pin(at, MIB));
+    assert_ok(ops->look(at + 4096, 10, &look));
+#ifdef SW_CUDA
+    assert_int_equal(DYTI_MEMORY_PINNED, look.kind);
+#endif
+    memset(at, 7, MIB);
+    ops->host_unpin(at);
+    ops->host_unpin(NULL);
+    assert_ok(ops->look(at + 4096, 10, &look));
+    assert_int_equal(DYTI_MEMORY_HOST, look.kind);
+    assert_int_equal(7, at[MIB - 1]);
+    munmap(at, MIB);
+    close(fd);
     end_clean();
 }
 
@@ -479,6 +509,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(sleeps_and_wakes),
     cmocka_unit_test(refuses_by_number),
     cmocka_unit_test(has_memory_that_a_device_reaches),
+    cmocka_unit_test(pins_memory_that_is_there),
     cmocka_unit_test(is_inherited),
     cmocka_unit_test(outlives_its_owner),
     cmocka_unit_test(peers_follow),

@@ -325,6 +325,7 @@ static void memory_that_will_not_do_is_refused_by_name(void **state)
         (struct dyt_device){.struct_size = sizeof(struct dyt_device),
                             .type = DYT_DEVICE_CUDA,
                             .uuid = {1}};
+    wrong->row[3].fd = shorter; /* a descriptor is of the host's memory */
     assert_status(DYT_ERR_INVALID, enter(wrong));
     all_named(wrong, 1, 3);
     leave(wrong);
@@ -338,9 +339,11 @@ static void memory_that_will_not_do_is_refused_by_name(void **state)
     munmap(sealed, 4096);
 }
 
-static void a_device_that_this_build_has_not_is_refused(void **state)
+static void a_device_whose_module_is_missing_is_refused(void **state)
 {
     const char *folder = session_folder();
+    const char *modules = getenv("DYNATRAIN_MODULES");
+    char before[4096];
     struct member *t[1] = {with_tensors(folder, DYT_ROLE_TRAINER, 2, 64)};
     struct member *wrong;
 
@@ -351,9 +354,12 @@ static void a_device_that_this_build_has_not_is_refused(void **state)
         (struct dyt_device){.struct_size = sizeof(struct dyt_device),
                             .type = DYT_DEVICE_CUDA,
                             .uuid = {1}};
+    snprintf(before, sizeof(before), "%s", modules != NULL ? modules : "");
+    setenv("DYNATRAIN_MODULES", folder, 1);
     assert_status(DYT_ERR_UNSUPPORTED, enter(wrong));
-    assert_non_null(strstr(wrong->text, "layers.1.weight"));
-    assert_non_null(strstr(wrong->text, "no module here"));
+    setenv("DYNATRAIN_MODULES", before, 1);
+    assert_non_null(strstr(wrong->text, "libdynatrain-cuda.so"));
+    assert_non_null(strstr(wrong->text, "DYNATRAIN_MODULES"));
     leave(wrong);
     leave(t[0]);
 }
@@ -397,7 +403,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(descriptors_do_not_grow_with_tensors),
     cmocka_unit_test(eighteen_thousand_tensors_need_the_descriptors_of_one),
     cmocka_unit_test(memory_that_will_not_do_is_refused_by_name),
-    cmocka_unit_test(a_device_that_this_build_has_not_is_refused),
+    cmocka_unit_test(a_device_whose_module_is_missing_is_refused),
     cmocka_unit_test(buffers_survive_the_sleep),
 };
 DYT_TEST_MAIN(tests)

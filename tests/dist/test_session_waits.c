@@ -374,13 +374,17 @@ static uint64_t blocked_in(const char *thread)
     return mask;
 }
 
-/* But for those that nobody can block, and the C library's own two. */
+/* But for those that nobody can block, the C library's own two, and what a
+ * thread does to itself. */
 static bool blocks_all(uint64_t mask)
 {
     uint64_t cannot =
         1ull << (SIGKILL - 1) | 1ull << (SIGSTOP - 1) | 1ull << 31 | 1ull << 32;
+    uint64_t own = 1ull << (SIGSEGV - 1) | 1ull << (SIGBUS - 1) |
+                   1ull << (SIGFPE - 1) | 1ull << (SIGILL - 1) |
+                   1ull << (SIGTRAP - 1) | 1ull << (SIGSYS - 1);
 
-    return (mask | cannot) == UINT64_MAX;
+    return (mask | cannot | own) == UINT64_MAX;
 }
 
 static void our_threads_block_all_signals(void **state)

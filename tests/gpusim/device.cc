@@ -280,6 +280,7 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attr,
         *value = sim.machine.arch % 10;
         break;
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
+    case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
         *value = 1;
         break;
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:

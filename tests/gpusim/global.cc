@@ -4,15 +4,22 @@
 namespace gpusim
 {
 
-static bool is_pinned(uint64_t address, size_t bytes)
+static bool lies_in(const std::map<uint64_t, uint64_t> &ranges,
+                    uint64_t address, size_t bytes)
 {
-    auto found = sim.pinned.upper_bound(address);
+    auto found = ranges.upper_bound(address);
 
-    if (found == sim.pinned.begin()) {
+    if (found == ranges.begin()) {
         return false;
     }
     --found;
     return address + bytes <= found->first + found->second;
+}
+
+static bool is_pinned(uint64_t address, size_t bytes)
+{
+    return lies_in(sim.pinned, address, bytes) ||
+           lies_in(sim.registered, address, bytes);
 }
 
 // How often this thread has been here since its warp met last.

@@ -3,9 +3,11 @@
 import array
 import ctypes
 import random
+import sys
+import types
 
 import support
-from dynatrain import _abi, errors, rules, session, tensors
+from dynatrain import _abi, devices, errors, rules, session, tensors
 
 
 class Array:
@@ -46,6 +48,67 @@ def array_interface_is_read():
 def torch_tensors_are_read_by_duck():
     memory = tensors.memory_of(Torch())
     assert memory[:5] == (4096, (4, 3), (3, 1), "bfloat16", "cpu"), memory
+
+
+class Cuda(Torch):
+    """A tensor of a device, and what torch.cuda says of that."""
+
+    class Device:
+        type, index = "cuda", 1
+
+    device = Device()
+
+
+class Event:
+    def record(self, stream):
+        self.cuda_event = 1000 + stream.cuda_stream
+
+
+def torch_double(uuid="00112233-4455-6677-8899-aabbccddeeff"):
+    return types.SimpleNamespace(cuda=types.SimpleNamespace(
+        get_device_properties=lambda index: types.SimpleNamespace(
+            uuid=uuid if index == 1 else "another"),
+        current_stream=lambda index: types.SimpleNamespace(
+            cuda_stream=70 + index),
+        Event=Event))
+
+
+def rows_of_a_device_say_which():
+    before = sys.modules.get("torch")
+    sys.modules["torch"] = torch_double()
+    try:
+        view = session.ViewBuffer([
+            session.Row("ours", Cuda()), session.Row("here", Torch()),
+            session.Row("own", Cuda(), stream=5)])
+        row = view.array[0].device
+        assert row.type == _abi.DEVICES["cuda"] and row.stream == 71
+        assert bytes(row.uuid).hex() == "00112233445566778899aabbccddeeff"
+        assert view.array[1].device.type == _abi.DEVICES["cpu"]
+        assert not any(view.array[1].device.uuid)
+        assert view.array[2].device.stream == 5
+        event = devices.mark(view.uuids)
+        assert devices.event_of(event) == 1071
+        assert devices.event_of(7) == 7 and devices.event_of(None) is None
+        assert devices.mark([0, 1]) is None and devices.mark([]) is None
+    finally:
+        sys.modules.pop("torch")
+        if before is not None:
+            sys.modules["torch"] = before
+
+
+def a_device_without_a_name_is_refused():
+    before = sys.modules.get("torch")
+    sys.modules["torch"] = torch_double("no UUID")
+    try:
+        devices.uuid_of(0)
+        raise AssertionError("a UUID of nowhere")
+    except errors.UnsupportedError as why:
+        assert "cuda:0" in str(why), why
+    finally:
+        sys.modules.pop("torch")
+        if before is not None:
+            sys.modules["torch"] = before
+    assert devices.current_stream(0) is None and devices.mark([0]) is None
 
 
 def buffers_are_read():
@@ -190,6 +253,7 @@ def statuses_are_classes():
 
 if __name__ == "__main__":
     support.run(array_interface_is_read, torch_tensors_are_read_by_duck,
+                rows_of_a_device_say_which, a_device_without_a_name_is_refused,
                 buffers_are_read, dlpack_capsules_are_read,
                 frameworks_are_read_where_they_are,
                 what_cannot_be_read_is_named, flat_ranges_are_few_boxes,

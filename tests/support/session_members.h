@@ -261,8 +261,12 @@ static inline bool visit_piece(const struct member *m, uint32_t r, uint32_t p,
             int64_t stride =
                 row->stride[row->ndim - 1] != 0 ? row->stride[d] : dense;
             uint32_t lead = row->ndim - piece->box.ndim;
+            uint32_t of = d - lead; /* dimension of the tensor */
 
-            at += (piece->at[d] + (d >= lead ? x[d - lead] : 0)) * stride;
+            if (piece->transposed && d >= lead && of + 2 >= piece->box.ndim) {
+                of = 2 * piece->box.ndim - 3 - of;
+            }
+            at += (piece->at[d] + (d >= lead ? x[of] : 0)) * stride;
             dense *= row->shape[d];
         }
         for (uint32_t d = 0; d < piece->box.ndim; d++) {

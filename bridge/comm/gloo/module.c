@@ -14,7 +14,8 @@ const struct dyti_module *dyt_module(void)
                                               .name = "gloo",
                                               .group = &dyti_group_gloo,
                                               .error_message =
-                                                  dyti_error_message};
+                                                  dyti_error_message,
+                                              .errors_to = dyti_error_forward};
 
     return &module;
 }

@@ -24,6 +24,8 @@
     X(cuMemFree)                                                               \
     X(cuMemHostAlloc)                                                          \
     X(cuMemFreeHost)                                                           \
+    X(cuMemHostRegister)                                                       \
+    X(cuMemHostUnregister)                                                     \
     X(cuMemsetD8Async)                                                         \
     X(cuStreamCreate)                                                          \
     X(cuStreamSynchronize)                                                     \

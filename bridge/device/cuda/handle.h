@@ -49,6 +49,8 @@ struct dyti_cuda {
     char arch_name[16];        /* "sm_90" */
     bool has_pools, tf32;
     cudaStream_t stream;
+    cudaEvent_t meeting; /* where other queues are waited for; NULL: never yet
+                          */
 
     enum dyt_status failed; /* DYT_OK, or what every call returns from now on */
     char why[512];
@@ -86,6 +88,8 @@ void dyti_cuda_queued(struct dyti_cuda *k, const char *what, uint64_t count);
 enum dyt_status dyti_cuda_wait(void *self);
 enum dyt_status dyti_cuda_mark(void *self, uint64_t *out_mark);
 enum dyt_status dyti_cuda_passed(void *self, uint64_t mark);
+enum dyt_status dyti_cuda_after_stream(void *self, void *stream);
+enum dyt_status dyti_cuda_after_event(void *self, void *event);
 void *dyti_cuda_stream(void *self);
 
 /* Memory of the device in the order of the queue: it may be used by what is

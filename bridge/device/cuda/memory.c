@@ -415,6 +415,53 @@ static void cuda_host_free(void *ptr)
     }
 }
 
+/* Kernels take the host's address, so that must be the device's as well. */
+static enum dyt_status cuda_host_pin(void *ptr, uint64_t bytes)
+{
+    const struct dyti_cuda_calls *calls = NULL;
+    CUdevice device = 0;
+    int same = 0;
+    enum dyt_status st;
+    CUresult error;
+
+    if (ptr == NULL || bytes == 0 || bytes > SIZE_MAX / 2) {
+        return DYTI_FAIL(DYT_ERR_INVALID, "pinning %llu bytes at %p",
+                         (unsigned long long)bytes, ptr);
+    }
+    st = dyti_cuda_context_get(&calls, &device);
+    if (st != DYT_OK) {
+        return st;
+    }
+    if (calls->cuDeviceGetAttribute(
+            &same, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
+            device) != CUDA_SUCCESS ||
+        same == 0) {
+        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                         "the device has other addresses for memory of the "
+                         "host that is pinned later");
+    }
+    error = calls->cuMemHostRegister(ptr, (size_t)bytes,
+                                     CU_MEMHOSTREGISTER_PORTABLE);
+    if (error == CUDA_ERROR_OUT_OF_MEMORY) {
+        return DYTI_FAIL(DYT_ERR_NOMEM,
+                         "pinning %llu MiB of host memory: the system lets no "
+                         "more be locked (ulimit -l)",
+                         MIB(bytes));
+    }
+    return error == CUDA_SUCCESS
+               ? DYT_OK
+               : dyti_cuda_fail(calls, error, "pinning host memory", bytes);
+}
+
+static void cuda_host_unpin(void *ptr)
+{
+    const struct dyti_cuda_calls *calls = NULL;
+
+    if (ptr != NULL && dyti_cuda_calls(&calls) == DYT_OK) {
+        (void)calls->cuMemHostUnregister(ptr);
+    }
+}
+
 const struct dyti_memory_ops dyti_memory_cuda = {
     .struct_size = sizeof(struct dyti_memory_ops),
     .name = "cuda",
@@ -434,4 +481,6 @@ const struct dyti_memory_ops dyti_memory_cuda = {
     .host_free = cuda_host_free,
     .use = dyti_cuda_context_use,
     .look = dyti_cuda_look,
+    .host_pin = cuda_host_pin,
+    .host_unpin = cuda_host_unpin,
 };

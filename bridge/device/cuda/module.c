@@ -28,7 +28,8 @@ const struct dyti_module *dyt_module(void)
                                               .memory = &dyti_memory_cuda,
                                               .kernels = &dyti_kernels_cuda,
                                               .error_message =
-                                                  dyti_error_message};
+                                                  dyti_error_message,
+                                              .errors_to = dyti_error_forward};
 
     return &module;
 }

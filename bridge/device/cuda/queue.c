@@ -162,6 +162,40 @@ enum dyt_status dyti_cuda_wait(void *self)
     return st;
 }
 
+/* ---- other queues ------------------------------------------------------- */
+
+enum dyt_status dyti_cuda_after_event(void *self, void *event)
+{
+    struct dyti_cuda *k = self;
+    enum dyt_status st = dyti_cuda_begin(k);
+
+    return st != DYT_OK
+               ? st
+               : dyti_cuda_check(
+                     k,
+                     (int)cudaStreamWaitEvent(k->stream, (cudaEvent_t)event, 0),
+                     "waiting for an event of another queue");
+}
+
+enum dyt_status dyti_cuda_after_stream(void *self, void *stream)
+{
+    struct dyti_cuda *k = self;
+    enum dyt_status st = dyti_cuda_begin(k);
+
+    if (st == DYT_OK && k->meeting == NULL) {
+        st = dyti_cuda_check(
+            k,
+            (int)cudaEventCreateWithFlags(&k->meeting, cudaEventDisableTiming),
+            "making an event");
+    }
+    if (st == DYT_OK) {
+        st = dyti_cuda_check(
+            k, (int)cudaEventRecord(k->meeting, (cudaStream_t)stream),
+            "marking another queue");
+    }
+    return st == DYT_OK ? dyti_cuda_after_event(k, k->meeting) : st;
+}
+
 void *dyti_cuda_stream(void *self)
 {
     return ((struct dyti_cuda *)self)->stream;

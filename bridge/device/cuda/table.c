@@ -34,6 +34,9 @@ static void cuda_close(void *self)
             (void)cudaEventDestroy(k->mark[i].event);
         }
     }
+    if (k->meeting != NULL) {
+        (void)cudaEventDestroy(k->meeting);
+    }
     if (k->ring != NULL) {
         (void)cudaFreeHost(k->ring);
     }
@@ -197,6 +200,8 @@ const struct dyti_kernel_ops dyti_kernels_cuda = {
     .list_free = dyti_cuda_list_free,
     .fill = dyti_cuda_fill,
     .carry = dyti_cuda_carry,
+    .after_stream = dyti_cuda_after_stream,
+    .after_event = dyti_cuda_after_event,
     .range_push = cuda_range_push,
     .range_pop = cuda_range_pop,
 };

@@ -371,6 +371,20 @@ static void host_free(void *ptr)
     free(ptr);
 }
 
+/* Everything is in reach. */
+static enum dyt_status host_pin(void *ptr, uint64_t bytes)
+{
+    return ptr == NULL || bytes == 0
+               ? DYTI_FAIL(DYT_ERR_INVALID, "pinning %llu bytes at %p",
+                           (unsigned long long)bytes, ptr)
+               : DYT_OK;
+}
+
+static void host_unpin(void *ptr)
+{
+    (void)ptr;
+}
+
 static enum dyt_status host_use(const char *device)
 {
     (void)device;
@@ -469,4 +483,6 @@ const struct dyti_memory_ops dyti_memory_host = {
     .host_free = host_free,
     .use = host_use,
     .look = host_look,
+    .host_pin = host_pin,
+    .host_unpin = host_unpin,
 };

@@ -15,11 +15,16 @@
  *   trainer    join, publish, { offer, … ticket wait … }, leave
  *   receiver   join, publish, { receive }, leave
  *
+ * Memory of a device (rows whose `device` is not the host) is copied to a
+ * *mirror* and back: memory of ours on the host, dense, under cap_bytes.  The
+ * mirror is what others read and write.  So rows of a device are read by
+ * offer() alone, and written by receive() alone when the version is committed.
+ *
  * Threads: one session by any thread, one blocking call at a time each for
  * offers and receives; dyt_session_interrupt() from anywhere but a signal
  * handler.  The library starts one thread per session (two where it hosts the
- * manager), blocks all signals in them and installs no handler; nothing is
- * alive after dyt_session_leave().
+ * manager), blocks all signals in them (but for faults of their own) and
+ * installs no handler; nothing is alive after dyt_session_leave().
  */
 #ifndef DYNATRAIN_SESSION_H
 #define DYNATRAIN_SESSION_H
@@ -107,14 +112,22 @@ DYT_API enum dyt_status dyt_session_join(
  * member of the trainer (and of this replica, for receivers) has done so and
  * everything fits. Nothing moves.  Pointers are checked, now and by whatever
  * uses them later: memory that is not mapped, or not writable for a receiver,
- * is an error.
+ * is an error; of a device's row also memory of the host or of another device,
+ * and what was freed.
+ *
+ * Rows of a device open libdynatrain-cuda.so, and nothing else does.
  *
  * @param rules  for rows without pieces; NULL: tensors are named as in the VPS
  *               and not cut
  * @return DYT_ERR_LAYOUT       lists missing, unexpected, doubly covered and
  *                              mismatched tensors all at once, with near misses
  * @return DYT_ERR_UNSUPPORTED  a row that cannot be handled (quantised, LoRA),
- *                              by name
+ *                              by name; rows of a device, and the module, the
+ *                              driver or the device is missing: which, and what
+ *                              to do
+ * @return DYT_ERR_NOMEM        the mirror of a device's rows does not fit under
+ *                              cap_bytes: both numbers
+ * @return DYT_ERR_DEVICE       the device failed
  * @return DYT_ERR_STATE        published already
  * @return DYT_ERR_PEER, DYT_ERR_TIMEOUT
  */
@@ -128,6 +141,8 @@ DYT_API enum dyt_status dyt_session_publish(dyt_session *session,
  * `data` pointed to is copied over).  Rows with DYT_ROW_ALIAS get the memory of
  * the row they name by equal data pointers.  With DYT_COMMIT_DOUBLE there are
  * two sets; see dyt_session_row_data().
+ * @return DYT_ERR_UNSUPPORTED  a row of a device: such rows stay where they are
+ *                              (memory OWN)
  */
 DYT_API enum dyt_status dyt_session_map(dyt_session *session,
                                         struct dyt_row *row,
@@ -149,7 +164,9 @@ struct dyt_offer_params {
     uint32_t snapshot; /* 1: copy it (in the receivers' dtype) and return when
                           the source may be written again */
     uint64_t version;  /* above every earlier one */
-    void *event;       /* device work that must be done first; NULL: none */
+    void *event; /* CUDA: cudaEvent_t behind the work that made the version;
+                    NULL: all that is in the rows' streams by now.  Without
+                    rows of a device: NULL */
 };
 
 /**
@@ -169,11 +186,17 @@ struct dyt_offer_params {
  * receivers verify FULL; rows that are known by their descriptor alone.  Rows
  * that were copied (`snapshot`, or private ones that receivers could not read)
  * come as they were when the offer was made.
+ *
+ * Rows of a device have been copied to their mirror when this returns, and may
+ * be written at once; `snapshot` adds nothing for them.
  * @return DYT_ERR_STATE    an earlier offer is not done; the version is not
  *                          above the last
  * @return DYT_ERR_INVALID  the ranks name different versions
  * @return DYT_ERR_NOMEM    a snapshot does not fit under cap_bytes: both
  *                          numbers
+ * @return DYT_ERR_DEVICE   the device failed: the offer is taken back on all
+ *                          ranks
+ * @return DYT_ERR_UNSUPPORTED  an event, and no row lies on a device
  */
 DYT_API enum dyt_status dyt_session_offer(dyt_session *session,
                                           const struct dyt_offer_params *params,
@@ -219,6 +242,32 @@ DYT_API enum dyt_status dyt_session_will_write(dyt_session *session);
  */
 DYT_API enum dyt_status dyt_session_receive(
     dyt_session *session, uint64_t version, int64_t deadline_ns,
+    struct dyt_switch_report *out_report);
+
+struct dyt_receive_params {
+    uint32_t struct_size;
+    uint32_t reserved;
+    uint64_t version;    /* as dyt_session_receive() */
+    int64_t deadline_ns; /* likewise */
+    void *event;         /* CUDA: cudaEvent_t behind the work that reads the old
+                            weights; NULL: all that is in the rows' streams when they
+                            are written.  Without rows of a device: NULL */
+};
+
+/**
+ * The same for rows of a device whose last use has an event.
+ *
+ * They are written from the mirror when the version is committed, whatever the
+ * mode: until then the old is whole, on a device IN_PLACE as well, but valid()
+ * says what the mode promises.  Where that last copy fails the member's rows
+ * are INVALID, as after a death in it, and all members of the replica hear why.
+ * @return DYT_ERR_DEVICE       the device failed
+ * @return DYT_ERR_INVALID      memory of a row is not there any more; nothing
+ *                              was committed
+ * @return DYT_ERR_UNSUPPORTED  an event, and no row lies on a device
+ */
+DYT_API enum dyt_status dyt_session_receive_with(
+    dyt_session *session, const struct dyt_receive_params *params,
     struct dyt_switch_report *out_report);
 
 /** May the rows be used?  DYT_ERR_STATE: nothing was committed yet, or an

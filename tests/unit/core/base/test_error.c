@@ -83,6 +83,34 @@ static void adopted_text_replaces_and_may_be_our_own(void **state)
     assert_string_equal("from 2", dyti_error_message());
 }
 
+static char heard[2][2048];
+
+static void hear(const char *text, const char *message)
+{
+    snprintf(heard[0], sizeof(heard[0]), "%s", text);
+    snprintf(heard[1], sizeof(heard[1]), "%s", message);
+}
+
+/* As between a module and who opened it, each with its copy of base/. */
+static void what_is_said_goes_on_to_another_copy(void **state)
+{
+    (void)state;
+    dyti_error_forward(hear);
+    (void)DYTI_FAIL(DYT_ERR_DEVICE, "it broke");
+    DYTI_NOTE("copying");
+    assert_string_equal(dyti_error_text(), heard[0]);
+    assert_string_equal("it broke; while copying", heard[1]);
+    (void)dyti_error_adopt(DYT_ERR_PEER, "from 2");
+    assert_string_equal("from 2", heard[1]);
+    dyti_error_forward(NULL);
+    (void)DYTI_FAIL(DYT_ERR_IO, "not told");
+    assert_string_equal("from 2", heard[1]);
+    dyti_error_take("a (X) [y:1]", "a");
+    assert_string_equal("a (X) [y:1]", dyti_error_text());
+    dyti_error_take(dyti_error_text(), dyti_error_message());
+    assert_string_equal("a", dyti_error_message());
+}
+
 static void long_text_is_cut_and_never_overflows(void **state)
 {
     char big[5000];
@@ -123,6 +151,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(notes_go_outward_and_a_new_failure_starts_anew),
     cmocka_unit_test(own_text_may_be_an_argument),
     cmocka_unit_test(adopted_text_replaces_and_may_be_our_own),
+    cmocka_unit_test(what_is_said_goes_on_to_another_copy),
     cmocka_unit_test(long_text_is_cut_and_never_overflows),
     cmocka_unit_test(text_belongs_to_its_thread),
 };

@@ -25,6 +25,13 @@ static void *own_mask(void *arg)
     return arg;
 }
 
+/* What a thread does to itself comes to it, and to the program's handler. */
+static bool is_own(int number)
+{
+    return number == SIGSEGV || number == SIGBUS || number == SIGFPE ||
+           number == SIGILL || number == SIGTRAP || number == SIGSYS;
+}
+
 static void signals_are_blocked_in_it_alone(void **state)
 {
     sigset_t inside, before, after, one;
@@ -42,7 +49,7 @@ static void signals_are_blocked_in_it_alone(void **state)
     assert_ptr_equal(&inside, out);
     for (int s = 1; s < 32; s++) {
         if (s != SIGKILL && s != SIGSTOP) {
-            assert_int_equal(1, sigismember(&inside, s));
+            assert_int_equal(is_own(s) ? 0 : 1, sigismember(&inside, s));
         }
         assert_int_equal(sigismember(&before, s), sigismember(&after, s));
     }

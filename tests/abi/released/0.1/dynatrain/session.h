@@ -15,11 +15,16 @@
  *   trainer    join, publish, { offer, … ticket wait … }, leave
  *   receiver   join, publish, { receive }, leave
  *
+ * Memory of a device (rows whose `device` is not the host) is copied to a
+ * *mirror* and back: memory of ours on the host, dense, under cap_bytes.  The
+ * mirror is what others read and write.  So rows of a device are read by
+ * offer() alone, and written by receive() alone when the version is committed.
+ *
  * Threads: one session by any thread, one blocking call at a time each for
  * offers and receives; dyt_session_interrupt() from anywhere but a signal
  * handler.  The library starts one thread per session (two where it hosts the
- * manager), blocks all signals in them and installs no handler; nothing is
- * alive after dyt_session_leave().
+ * manager), blocks all signals in them (but for faults of their own) and
+ * installs no handler; nothing is alive after dyt_session_leave().
  */
 #ifndef DYNATRAIN_SESSION_H
 #define DYNATRAIN_SESSION_H
@@ -74,7 +79,8 @@ struct dyt_session_params {
     /* How a version arrives: receivers. */
     uint32_t commit; /* enum dyt_commit_mode */
     uint32_t memory; /* enum dyt_memory_mode */
-    uint32_t verify; /* enum dyt_verify */
+    uint32_t verify; /* enum dyt_verify; of a trainer's rank: how much of its
+                        rows is looked at for writes while they are offered */
     uint32_t policy; /* enum dyt_policy; the trainer's rank 0 sets it */
     uint32_t quorum;
     uint32_t max_version_skew; /* between replicas; 0: no limit */
@@ -104,15 +110,24 @@ DYT_API enum dyt_status dyt_session_join(
 /**
  * Say what this member holds, once; again where it failed.  Blocks until every
  * member of the trainer (and of this replica, for receivers) has done so and
- * everything fits. Nothing moves.  Pointers are checked: memory that is not
- * mapped, or not writable for a receiver, is an error.
+ * everything fits. Nothing moves.  Pointers are checked, now and by whatever
+ * uses them later: memory that is not mapped, or not writable for a receiver,
+ * is an error; of a device's row also memory of the host or of another device,
+ * and what was freed.
+ *
+ * Rows of a device open libdynatrain-cuda.so, and nothing else does.
  *
  * @param rules  for rows without pieces; NULL: tensors are named as in the VPS
  *               and not cut
  * @return DYT_ERR_LAYOUT       lists missing, unexpected, doubly covered and
  *                              mismatched tensors all at once, with near misses
  * @return DYT_ERR_UNSUPPORTED  a row that cannot be handled (quantised, LoRA),
- *                              by name
+ *                              by name; rows of a device, and the module, the
+ *                              driver or the device is missing: which, and what
+ *                              to do
+ * @return DYT_ERR_NOMEM        the mirror of a device's rows does not fit under
+ *                              cap_bytes: both numbers
+ * @return DYT_ERR_DEVICE       the device failed
  * @return DYT_ERR_STATE        published already
  * @return DYT_ERR_PEER, DYT_ERR_TIMEOUT
  */
@@ -126,6 +141,8 @@ DYT_API enum dyt_status dyt_session_publish(dyt_session *session,
  * `data` pointed to is copied over).  Rows with DYT_ROW_ALIAS get the memory of
  * the row they name by equal data pointers.  With DYT_COMMIT_DOUBLE there are
  * two sets; see dyt_session_row_data().
+ * @return DYT_ERR_UNSUPPORTED  a row of a device: such rows stay where they are
+ *                              (memory OWN)
  */
 DYT_API enum dyt_status dyt_session_map(dyt_session *session,
                                         struct dyt_row *row,
@@ -147,18 +164,39 @@ struct dyt_offer_params {
     uint32_t snapshot; /* 1: copy it (in the receivers' dtype) and return when
                           the source may be written again */
     uint64_t version;  /* above every earlier one */
-    void *event;       /* device work that must be done first; NULL: none */
+    void *event; /* CUDA: cudaEvent_t behind the work that made the version;
+                    NULL: all that is in the rows' streams by now.  Without
+                    rows of a device: NULL */
 };
 
 /**
  * Offer what the rows hold now.  All ranks of the trainer call it with the same
  * version; returns when all have.  Until the ticket is done the rows may not be
  * written.
+ *
+ * Who declares a write (dyt_session_will_write(), or the next offer) hears
+ * DYT_ERR_STATE.  A write that is not declared is found by content hashes of
+ * the rows, at the offer and when the receivers of a run have read: no receiver
+ * commits, and they and the ticket end with DYT_ERR_VERIFY, which names a
+ * tensor.  With verify FULL that is every change that is there at the end of
+ * the reading, at the cost of reading the rows once for the offer and once for
+ * each run; with SAMPLE 1 of 128 rows of each shard, so that what is written as
+ * a whole is found; with OFF, on this rank or at the receivers, nothing.  Not
+ * found: bits that were changed and changed back meanwhile, unless the
+ * receivers verify FULL; rows that are known by their descriptor alone.  Rows
+ * that were copied (`snapshot`, or private ones that receivers could not read)
+ * come as they were when the offer was made.
+ *
+ * Rows of a device have been copied to their mirror when this returns, and may
+ * be written at once; `snapshot` adds nothing for them.
  * @return DYT_ERR_STATE    an earlier offer is not done; the version is not
  *                          above the last
  * @return DYT_ERR_INVALID  the ranks name different versions
  * @return DYT_ERR_NOMEM    a snapshot does not fit under cap_bytes: both
  *                          numbers
+ * @return DYT_ERR_DEVICE   the device failed: the offer is taken back on all
+ *                          ranks
+ * @return DYT_ERR_UNSUPPORTED  an event, and no row lies on a device
  */
 DYT_API enum dyt_status dyt_session_offer(dyt_session *session,
                                           const struct dyt_offer_params *params,
@@ -166,7 +204,8 @@ DYT_API enum dyt_status dyt_session_offer(dyt_session *session,
 
 /** Wait until the policy is met and nobody reads the rows any more.
  *  @param deadline_ns  from now; < 0: the session's timeout
- *  @return DYT_PENDING  the deadline passed; the ticket goes on */
+ *  @return DYT_PENDING  the deadline passed; the ticket goes on
+ *  @return DYT_ERR_VERIFY  the rows were written while they were offered */
 DYT_API enum dyt_status dyt_ticket_wait(dyt_ticket *ticket,
                                         int64_t deadline_ns);
 /** DYT_OK: the rows may be written. DYT_PENDING: not yet. */
@@ -196,12 +235,39 @@ DYT_API enum dyt_status dyt_session_will_write(dyt_session *session);
  * @return DYT_ERR_CANCELLED  interrupted, or the offer was taken back
  * @return DYT_ERR_PEER, DYT_ERR_VERIFY  the old is whole (STAGED, DOUBLE); with
  *                            IN_PLACE dyt_session_valid() tells
+ * @return DYT_ERR_INVALID    a rank's memory is not what it was: names the row
  * @return DYT_ERR_STATE      released, or the member did not publish; or
  *                            another rank of the replica has released since
  *                            the last version, and this one has not
  */
 DYT_API enum dyt_status dyt_session_receive(
     dyt_session *session, uint64_t version, int64_t deadline_ns,
+    struct dyt_switch_report *out_report);
+
+struct dyt_receive_params {
+    uint32_t struct_size;
+    uint32_t reserved;
+    uint64_t version;    /* as dyt_session_receive() */
+    int64_t deadline_ns; /* likewise */
+    void *event;         /* CUDA: cudaEvent_t behind the work that reads the old
+                            weights; NULL: all that is in the rows' streams when they
+                            are written.  Without rows of a device: NULL */
+};
+
+/**
+ * The same for rows of a device whose last use has an event.
+ *
+ * They are written from the mirror when the version is committed, whatever the
+ * mode: until then the old is whole, on a device IN_PLACE as well, but valid()
+ * says what the mode promises.  Where that last copy fails the member's rows
+ * are INVALID, as after a death in it, and all members of the replica hear why.
+ * @return DYT_ERR_DEVICE       the device failed
+ * @return DYT_ERR_INVALID      memory of a row is not there any more; nothing
+ *                              was committed
+ * @return DYT_ERR_UNSUPPORTED  an event, and no row lies on a device
+ */
+DYT_API enum dyt_status dyt_session_receive_with(
+    dyt_session *session, const struct dyt_receive_params *params,
     struct dyt_switch_report *out_report);
 
 /** May the rows be used?  DYT_ERR_STATE: nothing was committed yet, or an
@@ -259,7 +325,11 @@ DYT_API enum dyt_status dyt_session_restore(dyt_session *session,
 /** End the blocking calls of this session with DYT_ERR_CANCELLED. */
 DYT_API void dyt_session_interrupt(dyt_session *session);
 
-/** Leave the job; a running transfer is aborted.  NULL is allowed. */
+/** Leave the job; a running transfer is aborted.  NULL is allowed.  Calls of
+ *  other threads end with DYT_ERR_STATE and are waited for; in a hook the
+ *  session is left when the call that runs the hook returns.  In a child that
+ *  was forked the session is its parent's: nothing is done, and any other call
+ *  answers DYT_ERR_STATE. */
 DYT_API void dyt_session_leave(dyt_session *session);
 
 /** Who is in the job and what they hold, as JSON (docs/plugin.md): what

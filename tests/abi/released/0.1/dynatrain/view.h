@@ -20,22 +20,32 @@ DYT_BEGIN_DECLS
 /* Values are ABI: append, never renumber. */
 enum dyt_device_type { DYT_DEVICE_HOST = 0, DYT_DEVICE_CUDA = 1 };
 
-/** A device and the order of work on it. */
+/** A device and the order of work on it.
+ *
+ * What the library does with a row of a device comes after all that is in
+ * `stream` when a call is made (or after the call's event, where one is given),
+ * and is done when the call returns: work of any stream that is queued then
+ * finds the row as the call has left it.  The calling thread's current device
+ * stays what it is. */
 struct dyt_device {
     uint32_t struct_size;
     uint32_t type;    /* enum dyt_device_type */
-    uint8_t uuid[16]; /* CUDA: of the device; host: zero */
-    void *stream;     /* CUDA: cudaStream_t; host: NULL */
+    uint8_t uuid[16]; /* CUDA: of the device; zero: the only one that there is.
+                         host: zero */
+    void *stream;     /* CUDA: cudaStream_t in which the row is written and
+                         read, NULL: the default one; host: NULL */
 };
 
 /* Flags of a row. */
-#define DYT_ROW_READ_ONLY 1u /* is never written: a source only */
+#define DYT_ROW_READ_ONLY                                                      \
+    1u /* is never written: a source only, refused where a receiver's row      \
+          holds what would be written */
 #define DYT_ROW_ALIAS                                                          \
     2u /* the same tensor as an earlier row (a tied head): where it is the     \
           same memory too, never moved twice */
 #define DYT_ROW_STAGED                                                         \
-    4u /* no memory of its own that may be written (packed weights): the       \
-          library lends memory of this shape, see dyt_session_staged() */
+    4u /* a receiver's, with no memory that may be written (packed weights):   \
+          the library lends memory of this shape, see dyt_session_staged() */
 #define DYT_ROW_OPTIONAL                                                       \
     8u /* may have no counterpart on the other side (a buffer that the         \
           trainer does not know): then it is left as it is */

@@ -1,0 +1,218 @@
+/* What runs in a mirror: copies to and from devices, and hashes. */
+#include "lib/mirror_internal.h"
+
+#include "exec/pack.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- lists ----------------------------------------------------------------
+ */
+
+static enum dyt_status upload_part(const struct dyti_kernels *k,
+                                   struct dyti_mirror_part *p)
+{
+    enum dyt_status st =
+        k->ops->list_make(k->self, p->take, p->count, &p->take_list);
+
+    st = st != DYT_OK
+             ? st
+             : k->ops->list_make(k->self, p->give, p->count, &p->give_list);
+    return st != DYT_OK ? st : dyti_kernels_wait(k);
+}
+
+enum dyt_status dyti_mirror_upload(struct dyti_mirror *m)
+{
+    enum dyt_status st = DYT_OK;
+
+    pthread_mutex_lock(&m->devices->lock);
+    for (size_t i = 0; i < m->devices->count && st == DYT_OK && m->pinned;
+         i++) {
+        if (m->part[i].count > 0) {
+            st = upload_part(&m->devices->device[i].kernels, &m->part[i]);
+        }
+    }
+    pthread_mutex_unlock(&m->devices->lock);
+    return st;
+}
+
+/* ---- before ---------------------------------------------------------------
+ */
+
+/* Under the lock.  A kernel that meets memory which is gone takes the process's
+ * device with it, so it is asked first. */
+static enum dyt_status look(const struct dyti_mirror *m)
+{
+    struct dyti_found found = {.count = 0};
+    uint32_t device = UINT32_MAX;
+
+    for (size_t i = 0; i < m->place_count; i++) {
+        const struct dyti_device_place *place = &m->place[i];
+
+        if (place->device != device) {
+            enum dyt_status st = m->devices->module->memory->use(
+                dyti_device_uuid(&m->devices->device[place->device]));
+
+            if (st != DYT_OK) {
+                return st;
+            }
+            device = place->device;
+        }
+        dyti_devices_look(m->devices, place, &found);
+    }
+    return dyti_found_finish(&found, NULL);
+}
+
+/* Under the lock: until all devices have done what they have, the first failure
+ * is kept. */
+static enum dyt_status wait_all(const struct dyti_mirror *m, enum dyt_status st)
+{
+    char words[1024];
+
+    snprintf(words, sizeof(words), "%s", dyti_error_message());
+    for (size_t i = 0; i < m->devices->count; i++) {
+        enum dyt_status its = dyti_kernels_wait(&m->devices->device[i].kernels);
+
+        if (st == DYT_OK && its != DYT_OK) {
+            st = its;
+            snprintf(words, sizeof(words), "%s", dyti_error_message());
+        }
+    }
+    return st == DYT_OK ? DYT_OK : dyti_error_adopt(st, words);
+}
+
+enum dyt_status dyti_mirror_ready(struct dyti_mirror *m)
+{
+    enum dyt_status st;
+
+    pthread_mutex_lock(&m->devices->lock);
+    st = wait_all(m, look(m));
+    pthread_mutex_unlock(&m->devices->lock);
+    return st;
+}
+
+/* What the rows' own queues have comes first. */
+static enum dyt_status come_after(const struct dyti_kernels *k,
+                                  const struct dyti_mirror_part *p, void *event)
+{
+    enum dyt_status st = DYT_OK;
+
+    if (event != NULL) {
+        return k->ops->after_event(k->self, event);
+    }
+    for (uint32_t i = 0; i < p->stream_count && st == DYT_OK; i++) {
+        st = k->ops->after_stream(k->self, p->stream[i]);
+    }
+    return st;
+}
+
+/* ---- copies ---------------------------------------------------------------
+ */
+
+/* Bytes [lo, hi) of the boxes by way of the pinned buffer. */
+static enum dyt_status carry(const struct dyti_mirror *m,
+                             const struct dyti_kernels *k,
+                             const struct dyti_stream_boxes *stream,
+                             struct dyti_stream_cursor *cursor, uint64_t lo,
+                             uint64_t hi, bool take)
+{
+    struct dyti_copy_list *list = NULL;
+    enum dyt_status st =
+        take ? k->ops->list_pack(k->self, stream, lo, hi, m->chunk, &list)
+             : dyti_pack(&m->hands.kernels, stream, cursor, m->chunk, hi - lo);
+
+    if (st == DYT_OK && !take) {
+        st = k->ops->list_unpack(k->self, stream, lo, hi, m->chunk, &list);
+    }
+    st = st != DYT_OK ? st : k->ops->list_run(k->self, list);
+    st = st != DYT_OK ? st : dyti_kernels_wait(k);
+    k->ops->list_free(k->self, list);
+    return st == DYT_OK && take ? dyti_unpack(&m->hands.kernels, stream, cursor,
+                                              m->chunk, hi - lo)
+                                : st;
+}
+
+static enum dyt_status copy_part(const struct dyti_mirror *m,
+                                 const struct dyti_kernels *k,
+                                 const struct dyti_mirror_part *p, bool take)
+{
+    struct dyti_stream_boxes stream = {
+        .box = take ? p->take : p->give, .at = p->at, .box_count = p->count};
+    struct dyti_stream_cursor cursor = {0};
+    uint64_t end = p->at[p->count];
+    enum dyt_status st = DYT_OK;
+
+    if (m->pinned) {
+        return k->ops->list_run(k->self, take ? p->take_list : p->give_list);
+    }
+    dyti_stream_seek(&stream, 0, &cursor);
+    for (uint64_t lo = 0; lo < end && st == DYT_OK; lo += DYTI_MIRROR_CHUNK) {
+        uint64_t hi =
+            end - lo < DYTI_MIRROR_CHUNK ? end : lo + DYTI_MIRROR_CHUNK;
+
+        st = carry(m, k, &stream, &cursor, lo, hi, take);
+    }
+    return st;
+}
+
+static enum dyt_status copy_all(struct dyti_mirror *m, void *event, bool take)
+{
+    enum dyt_status st;
+
+    pthread_mutex_lock(&m->devices->lock);
+    st = look(m);
+    for (size_t i = 0; i < m->devices->count && st == DYT_OK; i++) {
+        const struct dyti_kernels *k = &m->devices->device[i].kernels;
+        const struct dyti_mirror_part *p = &m->part[i];
+
+        if (p->count > 0) {
+            st = come_after(k, p, event);
+            st = st != DYT_OK ? st : copy_part(m, k, p, take);
+        }
+    }
+    st = wait_all(m, st);
+    pthread_mutex_unlock(&m->devices->lock);
+    if (st != DYT_OK) {
+        DYTI_NOTE("copying rows %s", take ? "from a device to their mirror"
+                                          : "from their mirror to a device");
+    }
+    return st;
+}
+
+enum dyt_status dyti_mirror_take(struct dyti_mirror *mirror, void *event)
+{
+    return copy_all(mirror, event, true);
+}
+
+enum dyt_status dyti_mirror_give(struct dyti_mirror *mirror, void *event)
+{
+    return copy_all(mirror, event, false);
+}
+
+/* ---- hashes ---------------------------------------------------------------
+ */
+
+enum dyt_status dyti_mirror_row_hash(struct dyti_mirror *m, uint32_t row,
+                                     uint64_t *out_hash)
+{
+    uint64_t sum = 0;
+    enum dyt_status st;
+
+    pthread_mutex_lock(&m->devices->lock);
+    st = look(m);
+    for (size_t i = 0; i < m->hash_count && st == DYT_OK; i++) {
+        uint32_t device = m->hash[i].device;
+        const struct dyti_kernels *k = &m->devices->device[device].kernels;
+
+        if (m->hash[i].row == row) {
+            st = come_after(k, &m->part[device], NULL);
+            st = st != DYT_OK ? st
+                              : k->ops->hash(k->self, &m->hash[i].box, 1, &sum);
+        }
+    }
+    pthread_mutex_unlock(&m->devices->lock);
+    if (st == DYT_OK) {
+        *out_hash = sum;
+    }
+    return st;
+}

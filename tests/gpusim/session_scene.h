@@ -1,0 +1,171 @@
+/* Scenes of sessions on a device: a trainer's ranks and a replica, with a
+ * tensor of each shape that lies differently as a row. */
+#ifndef DYT_SESSION_SCENE_H
+#define DYT_SESSION_SCENE_H
+
+#include "session_device.h"
+
+#define LATEST 3u /* versions of a scene */
+
+/* ---- a scene --------------------------------------------------------------
+ */
+
+struct scene {
+    const char *folder;
+    struct party trainer[2], receiver[2];
+    uint32_t trainers, receivers;
+};
+
+/* One tensor of each shape that lies as rows of rank `rank` of `size`. */
+static inline struct member *with_shapes(const char *folder, uint32_t role,
+                                         uint32_t rank, uint32_t size, bool odd)
+{
+    struct member *m = member_new(folder, role, 0, rank, size);
+    int64_t lo = 96 / size * rank, hi = 96 / size * (rank + 1);
+    enum dyt_dtype narrow = role == DYT_ROLE_RECEIVER ? DYT_BF16 : DYT_F32;
+    uint32_t r;
+
+    member_cut(m, "dense", DYT_F32, 2, SHAPE(96, 20), 0, lo, hi);
+    member_cut(m, "narrow", narrow, 2, SHAPE(96, 12), 0, lo, hi);
+    member_cut(m, "whole numbers", DYT_I32, 1, SHAPE(96), 0, lo, hi);
+    /* a view of something larger */
+    r = member_row(m, "pitched", DYT_F32, 2, SHAPE(hi - lo, 10), odd ? 13 : 0);
+    memcpy(m->row[r].global_shape, SHAPE(96, 10), 2 * sizeof(int64_t));
+    member_piece(m, "pitched", 2, SHAPE(96, 10), 0, lo, hi, 0);
+    /* column by column */
+    r = member_row(m, "columns", DYT_BF16, 2, SHAPE(hi - lo, 8), 0);
+    memcpy(m->row[r].global_shape, SHAPE(96, 8), 2 * sizeof(int64_t));
+    if (odd) {
+        m->row[r].stride[0] = 1;
+        m->row[r].stride[1] = hi - lo;
+    }
+    member_piece(m, "columns", 2, SHAPE(96, 8), 0, lo, hi, 0);
+    /* the tensor's dimensions exchanged, in a row with room besides */
+    if (odd) {
+        r = member_row(m, "turned", DYT_F32, 2, SHAPE(24, hi - lo + 3), 0);
+        member_piece(m, "turned", 2, SHAPE(96, 24), 0, lo, hi, 0);
+        m->piece[m->pieces - 1].transposed = 1;
+    } else {
+        member_cut(m, "turned", DYT_F32, 2, SHAPE(96, 24), 0, lo, hi);
+    }
+    (void)member_view(m);
+    return m;
+}
+
+static inline struct scene with_members(uint32_t trainers, uint32_t receivers)
+{
+    static const char *folder; /* one for all: jobs come one after the other */
+    struct scene s = {.folder = folder =
+                          folder != NULL ? folder : session_folder(),
+                      .trainers = trainers,
+                      .receivers = receivers};
+
+    for (uint32_t i = 0; i < trainers; i++) {
+        s.trainer[i].m =
+            with_shapes(s.folder, DYT_ROLE_TRAINER, i, trainers, i % 2 == 0);
+    }
+    for (uint32_t i = 0; i < receivers; i++) {
+        s.receiver[i].m =
+            with_shapes(s.folder, DYT_ROLE_RECEIVER, i, receivers, i % 2 == 0);
+    }
+    return s;
+}
+
+static inline uint32_t list(struct scene *s, struct member *m[4], bool trainers)
+{
+    uint32_t n = trainers ? s->trainers : s->receivers;
+
+    for (uint32_t i = 0; i < n; i++) {
+        m[i] = trainers ? s->trainer[i].m : s->receiver[i].m;
+    }
+    return n;
+}
+
+static inline void all_enter(struct scene *s)
+{
+    struct member *m[4];
+    uint32_t n = list(s, m, true);
+
+    n += list(s, m + n, false);
+    /* who hosts the manager is first */
+    all_call(m, n, enter);
+    all_are(m, n, DYT_OK);
+}
+
+static inline void all_end(struct scene *s)
+{
+    for (uint32_t i = 0; i < s->receivers; i++) {
+        end_party(&s->receiver[i]);
+    }
+    for (uint32_t i = s->trainers; i-- > 0;) {
+        end_party(&s->trainer[i]);
+    }
+    assert_int_equal(0, gpusim_leaks());
+}
+
+static inline void write_all(struct scene *s, uint64_t version)
+{
+    for (uint32_t i = 0; i < s->trainers; i++) {
+        write_there(&s->trainer[i], version);
+    }
+}
+
+/* One version, from where it was queued to be written. */
+static inline void pass_version(struct scene *s, uint64_t version)
+{
+    struct member *t[4], *r[4];
+    uint32_t nt = list(s, t, true), nr = list(s, r, false);
+
+    write_all(s, version);
+    all_ask(t, nt, version, -1);
+    all_ok(t, nt, offer_as_is);
+    all_ask(r, nr, version, -1);
+    all_ok(r, nr, receive);
+    all_ok(t, nt, end_offer);
+    for (uint32_t i = 0; i < nr; i++) {
+        assert_int_equal(version, r[i]->report.version);
+        assert_true(holds_there(&s->receiver[i], version));
+    }
+}
+
+/* ---- ways ----------------------------------------------------------------
+ */
+
+static const struct way {
+    const char *name;
+    bool from, to; /* on a device */
+    uint32_t commit, memory;
+} ways[] = {
+    {"device to host, staged", true, false, DYT_COMMIT_STAGED, DYT_MEMORY_OWN},
+    {"device to host, in place", true, false, DYT_COMMIT_IN_PLACE,
+     DYT_MEMORY_OWN},
+    {"device to host, double", true, false, DYT_COMMIT_DOUBLE,
+     DYT_MEMORY_MAPPED},
+    {"host to device, staged", false, true, DYT_COMMIT_STAGED, DYT_MEMORY_OWN},
+    {"host to device, in place", false, true, DYT_COMMIT_IN_PLACE,
+     DYT_MEMORY_OWN},
+    {"device to device, staged", true, true, DYT_COMMIT_STAGED, DYT_MEMORY_OWN},
+    {"device to device, in place", true, true, DYT_COMMIT_IN_PLACE,
+     DYT_MEMORY_OWN},
+};
+
+static inline struct scene of_way(const struct way *way, uint32_t trainers,
+                                  uint32_t receivers)
+{
+    struct scene s = with_members(trainers, receivers);
+
+    for (uint32_t i = 0; i < trainers && way->from; i++) {
+        put_on_device(&s.trainer[i], 0);
+    }
+    for (uint32_t i = 0; i < receivers; i++) {
+        s.receiver[i].m->join.commit = way->commit;
+        s.receiver[i].m->join.memory = way->memory;
+        if (way->to) {
+            put_on_device(&s.receiver[i], 0);
+        }
+    }
+    all_enter(&s);
+    return s;
+}
+
+#endif /* DYT_SESSION_SCENE_H */
