@@ -68,7 +68,7 @@ class Row:
 def _dims(values: Iterable[int], name: str) -> Any:
     row = tuple(int(value) for value in values)
     if len(row) > _abi.MAX_DIMS:
-        raise errors.InvalidError(f"{name}: {len(row)} dimensions, at most "
+        raise errors.InvalidError(f"row {name}: {len(row)} dimensions, at most "
                                   f"{_abi.MAX_DIMS}")
     return _abi.Dims(*row)
 
@@ -111,8 +111,8 @@ class ViewBuffer:
                  | _abi.ROW_OPTIONAL * row.optional)
         device = self._device(row, memory)
         return _abi.sized(
-            _abi.Row, kind=_abi.choice(_abi.KINDS, row.kind, "kind"),
-            dtype=_abi.choice(_abi.DTYPES, memory.dtype, f"{row.name}: dtype"),
+            _abi.Row, kind=_abi.choice(_abi.KINDS, row.kind, f"row {row.name}: kind"),
+            dtype=_abi.choice(_abi.DTYPES, memory.dtype, f"row {row.name}: dtype"),
             flags=flags, name=name, ndim=len(memory.shape),
             piece_count=len(row.pieces), shape=_dims(memory.shape, row.name),
             stride=_dims(memory.stride, row.name), data=memory.address or None,
@@ -282,22 +282,25 @@ class Session(Handle):
             _abi.check(call())
             return
         failure: List[BaseException] = []
+        begun, ended = threading.Event(), threading.Event()
 
         def run() -> None:
+            begun.set()
             try:
                 _abi.check(call())
             except BaseException as problem:
                 failure.append(problem)
+            ended.set()
 
         thread = threading.Thread(target=run, name="dynatrain")
-        thread.start()
         try:
+            thread.start()
             thread.join()
         except BaseException:
             # one that comes before the call has begun is not for it
-            while thread.is_alive():
+            while begun.wait(1.0) and not ended.is_set():
                 self.interrupt()
-                thread.join(0.05)
+                ended.wait(0.05)
             raise
         if failure:
             raise failure[0]

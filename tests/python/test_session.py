@@ -195,6 +195,57 @@ def nobody_listens():
             "receiver", address=f"unix:{folder}/none.sock", timeout=0.3))
 
 
+class Early:
+    """A session whose call begins only after the first interrupt has come,
+    which is not for it then."""
+
+    blocking = dynatrain.Session.blocking
+
+    def __init__(self):
+        self.interrupts = 0
+
+    def interrupt(self):
+        self.interrupts += 1
+
+    def call(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        until = time.monotonic() + 20
+        while self.interrupts < 3 and time.monotonic() < until:
+            time.sleep(0.01)
+        return errors.CancelledError.status if self.interrupts >= 3 else 0
+
+
+def an_early_interrupt_ends_the_call_too():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    session = Early()
+    try:
+        session.blocking(session.call)
+    except KeyboardInterrupt:
+        assert session.interrupts >= 3
+        return
+    raise AssertionError("no KeyboardInterrupt")
+
+
+def rows_are_named_by_what_is_wrong_with_them():
+    from array import array
+
+    from dynatrain.session import ViewBuffer
+    for row, words in [
+            (dynatrain.Row("wq", "no tensor"), ("row wq", "data_ptr")),
+            (dynatrain.Row("wk", array("d", [1.0])), ("row wk", "float32")),
+            (dynatrain.Row("wv", array("f", [1.0]), global_shape=(1, 1)),
+             ("row wv", "global_shape")),
+            (dynatrain.Row("wo", array("f", [1.0]), kind="weights"),
+             ("row wo", "exp_avg"))]:
+        try:
+            ViewBuffer([row])
+        except errors.Error as problem:
+            for word in words:
+                assert word in str(problem), str(problem)
+        else:
+            raise AssertionError(row.name)
+
+
 if __name__ == "__main__":
     if len(sys.argv) > 2:
         {"trainer": lambda: trainer(sys.argv[3], int(sys.argv[4])),
@@ -203,4 +254,5 @@ if __name__ == "__main__":
         from dynatrain import _abi
         if not hasattr(_abi.lib(), "dyt_session_join"):
             support.skip("this library has no sessions")
-        support.run(nobody_listens, staged, in_place, mapped)
+        support.run(nobody_listens, an_early_interrupt_ends_the_call_too,
+                    rows_are_named_by_what_is_wrong_with_them, staged, in_place, mapped)
