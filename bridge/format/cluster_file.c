@@ -353,8 +353,17 @@ enum dyt_status dyti_cluster_file_assume(uint32_t ranks,
 enum dyt_status dyti_cluster_file_open(const char *path, uint32_t ranks,
                                        struct dyti_cluster_file *out_file)
 {
-    return path != NULL ? dyti_cluster_file_load(path, out_file)
-                        : dyti_cluster_file_assume(ranks, out_file);
+    enum dyt_status st;
+
+    if (path == NULL) {
+        return dyti_cluster_file_assume(ranks, out_file);
+    }
+    st = dyti_cluster_file_load(path, out_file);
+    if (st == DYT_ERR_IO) {
+        DYTI_NOTE("reading a cluster, which is a TOML file such as "
+                  "configs/clusters/a800.toml");
+    }
+    return st;
 }
 
 void dyti_cluster_file_fini(struct dyti_cluster_file *file)

@@ -350,10 +350,10 @@ static enum dyt_status put_switch(const struct dyti_price *price,
 
     fputs("<h1>", out);
     put_text(out, name);
-    fprintf(out, "</h1><p>%s to %s; %.2f billion parameters; ",
+    fprintf(out, "</h1><p>%s to %s; %s; ",
             dyti_words_degrees(&price->params.src->desc).text,
             dyti_words_degrees(&price->dst->desc).text,
-            (double)dyti_model_elements(price->dst->model) / 1e9);
+            dyti_words_parameters(price->dst->model).text);
     put_text(out, c->name);
     fprintf(out, "; %u rank%s on %u host%s; <b>%s</b> simulated.</p>\n",
             c->rank_count, c->rank_count == 1 ? "" : "s", c->host_count,

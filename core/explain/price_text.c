@@ -23,6 +23,20 @@ struct dyti_words dyti_words_seconds(double s)
     return w;
 }
 
+struct dyti_words dyti_words_parameters(const struct dyti_model *model)
+{
+    static const char *const unit[] = {"thousand", "million", "billion"};
+    double n = (double)dyti_model_elements(model) / 1e3;
+    struct dyti_words w;
+    int k = 0;
+
+    for (; k < 2 && n >= 1e3; k++) {
+        n /= 1e3;
+    }
+    (void)snprintf(w.text, sizeof(w.text), "%.2f %s parameters", n, unit[k]);
+    return w;
+}
+
 struct dyti_words dyti_words_degrees(const struct dyti_layout_desc *d)
 {
     const struct {
@@ -122,10 +136,9 @@ static void print_head(const struct dyti_price *p, FILE *out)
 
     fprintf(out, "switch   %s  ->  %s\n", dyti_words_degrees(&src->desc).text,
             dyti_words_degrees(&dst->desc).text);
-    fprintf(out, "model    %s, %.2f billion parameters, %u tensors\n",
+    fprintf(out, "model    %s, %s, %u tensors\n",
             dyti_family_name(src->model->arch.family),
-            (double)dyti_model_elements(src->model) / 1e9,
-            src->model->tensor_count);
+            dyti_words_parameters(src->model).text, src->model->tensor_count);
     print_cluster(p, out);
 }
 

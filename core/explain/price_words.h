@@ -9,6 +9,8 @@
 struct dyti_words dyti_words_seconds(double s); /* "12.30 ms" */
 /* "megatron TP 4 PP 8 DP 4 ep 16 ZeRO 1" */
 struct dyti_words dyti_words_degrees(const struct dyti_layout_desc *desc);
+/* "6.74 billion parameters", "97.28 thousand parameters" */
+struct dyti_words dyti_words_parameters(const struct dyti_model *model);
 const char *dyti_words_link(enum dyti_link_class link); /* static */
 
 /* Bytes of the rank that has the most. */

@@ -290,7 +290,8 @@ static void wrong_uses_are_named(void **state)
         {"megatron:tp=2", "vllm:tp=2", "nowhere/at/all", NULL, NULL,
          "nowhere/at/all"},
         {"megatron:tp=2", "vllm:tp=2", MODEL, "--cluster", "no.toml",
-         "no.toml"},
+         "no.toml: No such file or directory; while reading a cluster, which "
+         "is a TOML file such as configs/clusters/a800.toml"},
         {"megatron:tp=2,dp=100,zero=1", "vllm:tp=2", MODEL, "--cluster",
          "configs/clusters/a800.toml", "200 ranks"},
         {"megatron:tp=2", "vllm:tp=2", MODEL, "--html", "/nonexistent/p.html",
