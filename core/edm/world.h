@@ -70,8 +70,8 @@ struct dyti_world_params {
     const struct dyti_group_ops *message_group;
     /* [world_size] host of each rank: memory of other hosts is not mapped, and
      * links to them go by messages.  So do links between ranks of which one has
-     * memory of a device, or whose devices do not map each other's.    Numbered
-     * from 0, below world_size.  NULL: one host. */
+     * memory of a device, or whose devices do not map each other's.
+     * Numbered from 0, below world_size.  NULL: one host. */
     const uint32_t *host;
     const struct dyti_cluster *cluster; /* NULL: all links are alike */
     const struct dyti_wait_ops *wait;

@@ -1,5 +1,6 @@
 /* The control page: the few words that all ranks of a job and its manager
- * share. Answers "has anybody failed?", "which switch runs?", "how did it end?"
+ * share.  Answers "has anybody failed?", "which switch runs?" and "how did it
+ * end?"
  *
  * It is the start of the control segment, zero when made; nobody else writes
  * there.  A switch goes through it so:
@@ -7,8 +8,9 @@
  *   begin    one caller takes the lock:   epoch 0 -> e          (else BUSY)
  *   vote     every rank: READY or FAILED of epoch e
  *   decide   once, when all have voted: commit(e) if all are READY, or
- * abort(e); or abort(e) at any time when a rank is lost leave    every rank,
- * when it has acted on the decision end      when all have left: epoch e -> 0
+ *            abort(e); or abort(e) at any time when a rank is lost
+ *   leave    every rank, when it has acted on the decision
+ *   end      when all have left: epoch e -> 0
  *
  * The decision is one atomic compare-and-swap from "none of e", so it is made
  * once, whoever makes it: the manager by dyti_switch_commit(), or by

@@ -3,8 +3,10 @@
  * all-gather carries the sums, every rank compares all of them.
  *
  *   of the destination  one sum per atom that the rank holds: holders of an
- * atom must agree of the sources      one sum per tensor, over the atoms that
- * this rank answers for, of the bits as the destination would store them
+ *                       atom must agree
+ *   of the sources      one sum per tensor, over the atoms that this rank
+ *                       answers for, of the bits as the destination would
+ *                       store them
  *
  * and over all ranks the atoms of a tensor (each counted once) must sum to what
  * its sources sum to.  A sample takes every 128th row (or element) of a tensor,

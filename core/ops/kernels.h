@@ -3,10 +3,12 @@
  * table; each entry has one test that runs both.
  *
  * Terms
- *   activations are f32; weights are f32 or bf16 ("w" with its dtype);
- * gradients and optimizer state are f32 [rows, cols]    row-major and dense
- * unless a leading dimension ld (elements) is given V_r, V          vocabulary
- * rows of this rank, of all
+ *   activations     f32
+ *   weights         f32 or bf16 ("w" with its dtype)
+ *   gradients and optimizer state   f32
+ *   [rows, cols]    row-major and dense unless a leading dimension ld
+ *                   (elements) is given
+ *   V_r, V          vocabulary rows of this rank, of all
  *
  * Rules for all functions of the table
  *   threads  one handle is used by one thread at a time; work is spread over

@@ -6,17 +6,18 @@
  * the segment has a size.  Whoever owns the segment gives it one, once; then
  * all map it, the owner as well.
  *
- *             host                        device
- *   handle    a memfd                     a socket that holds one message:
- * sizes and what the memory is imported by memory    comes as it is touched is
- * there from resize, in whole parts drop      pages go, and come back     parts
- * sleep: their addresses stay and as they are touched         nobody may touch
- * them until they wake wake,     nothing to do               memory of sleeping
- * parts, zeroed; a refresh                               peer's mapping follows
- * the owner's use,      nothing to do; pageable     which device; pages that
- * the device host_     memory                      reads and writes look
- * everything is of the host   what a framework's memory is, and how another
- * process can have it
+ *               host                     device
+ *   handle      a memfd                  a socket that holds one message:
+ *                                        sizes, and what imports the memory
+ *   memory      comes as it is touched   is there from resize, in whole parts
+ *   drop        pages go, and come back  parts sleep: their addresses stay, and
+ *               as they are touched      nobody may touch them till they wake
+ *   wake,       nothing to do            memory of sleeping parts, zeroed; a
+ *   refresh                              peer's mapping follows the owner's
+ *   use,        nothing to do; pageable  which device; pages that it reads and
+ *   host_alloc  memory                   writes
+ *   look        all is the host's        what a framework's memory is, and how
+ *                                        another process can have it
  *
  * Rules: threads any, one segment by one thread at a time; everything may
  * block.  A device's table works for the device that use() made the calling
