@@ -30,63 +30,44 @@ static const struct team_device device = {.memory = &dyti_memory_cuda,
                                           .kernels = &dyti_kernels_cuda,
                                           .mover = &dyti_mover_direct_cuda};
 
-struct trip {
+/* The switch says how many bytes there are, and the memcpy moves as many. */
+struct match {
     struct team *team;
-    uint64_t bytes[2]; /* of the way there and back: (read + written) / 2 */
+    uint64_t bytes[2];
 };
 
-static uint32_t said(enum dyt_status st, const struct trip *t, double seconds,
+static uint32_t said(enum dyt_status st, const struct team_trip *trip,
                      double *out_values)
 {
     if (st != DYT_OK) {
         (void)fprintf(stderr, "gpu: %s\n", dyti_error_text());
         return 0;
     }
-    out_values[0] = (double)(t->bytes[0] + t->bytes[1]) / seconds / 1e9;
+    out_values[0] = (double)(trip->bytes[0] + trip->bytes[1]) /
+                    (trip->seconds[0] + trip->seconds[1]) / 1e9;
     return 1;
 }
 
 static uint32_t turn_switch(void *arg, double *out_values, uint32_t most)
 {
-    struct trip *t = arg;
-    double there = 0, back = 0;
-    struct team_command c = {.order = TEAM_SWITCH,
-                             .from = DYTI_ARENA_TRAIN,
-                             .to = DYTI_ARENA_ROLLOUT,
-                             .verify = DYTI_VERIFY_SAMPLE};
-    enum dyt_status st = team_run(t->team, &c, &there, &t->bytes[0]);
+    const struct team_command how = {.verify = DYTI_VERIFY_SAMPLE};
+    struct match *m = arg;
+    struct team_trip trip = {0};
+    enum dyt_status st = team_switch_trip(m->team, &how, &trip);
 
     (void)most;
-    c.from = DYTI_ARENA_ROLLOUT;
-    c.to = DYTI_ARENA_TRAIN;
-    if (st == DYT_OK) {
-        st = team_run(t->team, &c, &back, &t->bytes[1]);
-    }
-    t->bytes[0] /= 2;
-    t->bytes[1] /= 2;
-    return said(st, t, there + back, out_values);
+    m->bytes[0] = trip.bytes[0];
+    m->bytes[1] = trip.bytes[1];
+    return said(st, &trip, out_values);
 }
 
 static uint32_t turn_memcpy(void *arg, double *out_values, uint32_t most)
 {
-    struct trip *t = arg;
-    double there = 0, back = 0;
-    struct team_command c = {.order = TEAM_MEMCPY,
-                             .from = DYTI_ARENA_TRAIN,
-                             .to = DYTI_ARENA_ROLLOUT,
-                             .kind = DYTI_MASTER,
-                             .bytes = t->bytes[0]};
-    enum dyt_status st = team_run(t->team, &c, &there, NULL);
+    const struct match *m = arg;
+    struct team_trip trip = {0};
 
     (void)most;
-    c.from = DYTI_ARENA_ROLLOUT;
-    c.to = DYTI_ARENA_TRAIN;
-    c.kind = DYTI_PARAM;
-    c.bytes = t->bytes[1];
-    if (st == DYT_OK) {
-        st = team_run(t->team, &c, &back, NULL);
-    }
-    return said(st, t, there + back, out_values);
+    return said(team_copy_trip(m->team, m->bytes, &trip), &trip, out_values);
 }
 
 static enum dyt_status measure(struct bench *bench, enum dyti_dtype dtype)
@@ -94,10 +75,10 @@ static enum dyt_status measure(struct bench *bench, enum dyti_dtype dtype)
     struct team_shape shape = {
         .ranks = 4, .dtype = dtype, .pages = DYTI_PAGES_VMM, .device = &device};
     struct team team;
-    struct trip trip = {.team = &team};
+    struct match match = {.team = &team};
     struct player player[2] = {
-        {.name = "switch", .turn = turn_switch, .arg = &trip},
-        {.name = "memcpy", .turn = turn_memcpy, .arg = &trip}};
+        {.name = "switch", .turn = turn_switch, .arg = &match},
+        {.name = "memcpy", .turn = turn_memcpy, .arg = &match}};
     enum dyt_status st;
     char name[96];
 

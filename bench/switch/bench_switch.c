@@ -77,61 +77,41 @@ struct figures {
     uint32_t count;
 };
 
-/* Bytes (read and written) and seconds add up over both directions. */
+/* Bytes and seconds add up over both directions. */
+static void note(const struct team_trip *trip, struct figures *out)
+{
+    if (out != NULL && out->count < ROUNDS_MAX) {
+        out->refit[out->count] = trip->seconds[0];
+        out->speed[out->count++] = (double)(trip->bytes[0] + trip->bytes[1]) /
+                                   (trip->seconds[0] + trip->seconds[1]) / 1e9;
+    }
+}
+
 static enum dyt_status round_trip(struct team *team, enum dyti_verify verify,
                                   struct figures *out, uint64_t *out_bytes)
 {
-    struct team_command there = {.order = TEAM_SWITCH,
-                                 .from = DYTI_ARENA_TRAIN,
-                                 .to = DYTI_ARENA_ROLLOUT,
-                                 .verify = verify};
-    struct team_command back = {.order = TEAM_SWITCH,
-                                .from = DYTI_ARENA_ROLLOUT,
-                                .to = DYTI_ARENA_TRAIN,
-                                .verify = verify};
-    double first = 0, second = 0;
-    uint64_t bytes = 0, more = 0;
-    enum dyt_status st = team_run(team, &there, &first, &bytes);
+    const struct team_command how = {.verify = verify};
+    struct team_trip trip = {0};
+    enum dyt_status st = team_switch_trip(team, &how, &trip);
 
     if (st == DYT_OK) {
-        st = team_run(team, &back, &second, &more);
-    }
-    if (st == DYT_OK && out != NULL && out->count < ROUNDS_MAX) {
-        out->refit[out->count] = first;
-        out->speed[out->count++] =
-            (double)(bytes + more) / 2 / (first + second) / 1e9;
+        note(&trip, out);
     }
     if (out_bytes != NULL) {
-        out_bytes[0] = bytes / 2;
-        out_bytes[1] = more / 2;
+        out_bytes[0] = trip.bytes[0];
+        out_bytes[1] = trip.bytes[1];
     }
     return st;
 }
 
-/* As many bytes as a round trip moves, between the same regions. */
 static enum dyt_status copy_trip(struct team *team, const uint64_t bytes[2],
                                  struct figures *out)
 {
-    struct team_command there = {.order = TEAM_MEMCPY,
-                                 .from = DYTI_ARENA_TRAIN,
-                                 .to = DYTI_ARENA_ROLLOUT,
-                                 .kind = DYTI_MASTER,
-                                 .bytes = bytes[0]};
-    struct team_command back = {.order = TEAM_MEMCPY,
-                                .from = DYTI_ARENA_ROLLOUT,
-                                .to = DYTI_ARENA_TRAIN,
-                                .kind = DYTI_PARAM,
-                                .bytes = bytes[1]};
-    double first = 0, second = 0;
-    enum dyt_status st = team_run(team, &there, &first, NULL);
+    struct team_trip trip = {0};
+    enum dyt_status st = team_copy_trip(team, bytes, &trip);
 
     if (st == DYT_OK) {
-        st = team_run(team, &back, &second, NULL);
-    }
-    if (st == DYT_OK && out != NULL && out->count < ROUNDS_MAX) {
-        out->refit[out->count] = first;
-        out->speed[out->count++] =
-            (double)(bytes[0] + bytes[1]) / (first + second) / 1e9;
+        note(&trip, out);
     }
     return st;
 }

@@ -60,67 +60,45 @@ static const struct dyti_arch smollm2 = {.family = DYTI_LLAMA,
                                          .rope = {.theta = 100000},
                                          .tied = true};
 
+static double both(const struct team_trip *trip)
+{
+    return trip->seconds[0] + trip->seconds[1];
+}
+
 /* bytes: what a switch writes, there and back; of count_bytes(). */
 static enum dyt_status copy_trip(struct team *team, const uint64_t bytes[2],
                                  double *out_seconds)
 {
-    struct team_command there = {.order = TEAM_MEMCPY,
-                                 .from = DYTI_ARENA_TRAIN,
-                                 .to = DYTI_ARENA_ROLLOUT,
-                                 .kind = DYTI_MASTER,
-                                 .bytes = bytes[0]};
-    struct team_command back = {.order = TEAM_MEMCPY,
-                                .from = DYTI_ARENA_ROLLOUT,
-                                .to = DYTI_ARENA_TRAIN,
-                                .kind = DYTI_PARAM,
-                                .bytes = bytes[1]};
-    double first = 0, second = 0;
-    enum dyt_status st = team_run(team, &there, &first, NULL);
+    struct team_trip trip = {0};
+    enum dyt_status st = team_copy_trip(team, bytes, &trip);
 
-    st = st != DYT_OK ? st : team_run(team, &back, &second, NULL);
-    *out_seconds = first + second;
+    *out_seconds = both(&trip);
     return st;
 }
 
 /* By mapped memory, where each byte is written once: how many there are. */
 static enum dyt_status count_bytes(struct team *team, uint64_t out_bytes[2])
 {
-    struct team_command there = {.order = TEAM_SWITCH,
-                                 .from = DYTI_ARENA_TRAIN,
-                                 .to = DYTI_ARENA_ROLLOUT,
-                                 .verify = DYTI_VERIFY_OFF,
-                                 .mover = DYTI_WORLD_DIRECT};
-    struct team_command back = there;
-    double seconds;
-    enum dyt_status st;
+    const struct team_command how = {.verify = DYTI_VERIFY_OFF,
+                                     .mover = DYTI_WORLD_DIRECT};
+    struct team_trip trip = {0};
+    enum dyt_status st = team_switch_trip(team, &how, &trip);
 
-    back.from = DYTI_ARENA_ROLLOUT;
-    back.to = DYTI_ARENA_TRAIN;
-    st = team_run(team, &there, &seconds, &out_bytes[0]);
-    st = st != DYT_OK ? st : team_run(team, &back, &seconds, &out_bytes[1]);
-    out_bytes[0] /= 2; /* read and written */
-    out_bytes[1] /= 2;
+    out_bytes[0] = trip.bytes[0];
+    out_bytes[1] = trip.bytes[1];
     return st;
 }
 
 static enum dyt_status trip(struct team *team, uint32_t strategy,
                             double *out_seconds)
 {
-    struct team_command there = {.order = TEAM_SWITCH,
-                                 .from = DYTI_ARENA_TRAIN,
-                                 .to = DYTI_ARENA_ROLLOUT,
-                                 .verify = DYTI_VERIFY_SAMPLE,
-                                 .mover = DYTI_WORLD_MESSAGE,
-                                 .strategy = strategy};
-    struct team_command back = there;
-    double first = 0, second = 0;
-    enum dyt_status st;
+    const struct team_command how = {.verify = DYTI_VERIFY_SAMPLE,
+                                     .mover = DYTI_WORLD_MESSAGE,
+                                     .strategy = strategy};
+    struct team_trip trip = {0};
+    enum dyt_status st = team_switch_trip(team, &how, &trip);
 
-    back.from = DYTI_ARENA_ROLLOUT;
-    back.to = DYTI_ARENA_TRAIN;
-    st = team_run(team, &there, &first, NULL);
-    st = st != DYT_OK ? st : team_run(team, &back, &second, NULL);
-    *out_seconds = first + second;
+    *out_seconds = both(&trip);
     return st;
 }
 

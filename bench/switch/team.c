@@ -473,6 +473,48 @@ enum dyt_status team_run(struct team *team, const struct team_command *command,
     return st;
 }
 
+enum dyt_status team_switch_trip(struct team *team,
+                                 const struct team_command *how,
+                                 struct team_trip *out_trip)
+{
+    struct team_command command = *how;
+    enum dyt_status st;
+
+    command.order = TEAM_SWITCH;
+    command.from = DYTI_ARENA_TRAIN;
+    command.to = DYTI_ARENA_ROLLOUT;
+    st = team_run(team, &command, &out_trip->seconds[0], &out_trip->bytes[0]);
+    command.from = DYTI_ARENA_ROLLOUT;
+    command.to = DYTI_ARENA_TRAIN;
+    st = st != DYT_OK ? st
+                      : team_run(team, &command, &out_trip->seconds[1],
+                                 &out_trip->bytes[1]);
+    out_trip->bytes[0] /= 2; /* read and written */
+    out_trip->bytes[1] /= 2;
+    return st;
+}
+
+enum dyt_status team_copy_trip(struct team *team, const uint64_t bytes[2],
+                               struct team_trip *out_trip)
+{
+    const struct team_command there = {.order = TEAM_MEMCPY,
+                                       .from = DYTI_ARENA_TRAIN,
+                                       .to = DYTI_ARENA_ROLLOUT,
+                                       .kind = DYTI_MASTER,
+                                       .bytes = bytes[0]};
+    const struct team_command back = {.order = TEAM_MEMCPY,
+                                      .from = DYTI_ARENA_ROLLOUT,
+                                      .to = DYTI_ARENA_TRAIN,
+                                      .kind = DYTI_PARAM,
+                                      .bytes = bytes[1]};
+    enum dyt_status st = team_run(team, &there, &out_trip->seconds[0], NULL);
+
+    st = st != DYT_OK ? st : team_run(team, &back, &out_trip->seconds[1], NULL);
+    out_trip->bytes[0] = bytes[0];
+    out_trip->bytes[1] = bytes[1];
+    return st;
+}
+
 void team_close(struct team *team)
 {
     const struct team_command quit = {.order = TEAM_QUIT};

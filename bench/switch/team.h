@@ -71,4 +71,18 @@ void team_close(struct team *team);
 enum dyt_status team_run(struct team *team, const struct team_command *command,
                          double *out_seconds, uint64_t *out_bytes);
 
+/* From training to rollout and back. */
+struct team_trip {
+    double seconds[2];
+    uint64_t bytes[2]; /* (read + written) / 2, of all */
+};
+
+/* By switches as `how` says: its verify, mover and strategy. */
+enum dyt_status team_switch_trip(struct team *team,
+                                 const struct team_command *how,
+                                 struct team_trip *out_trip);
+/* By a memcpy of as many bytes, between the same regions. */
+enum dyt_status team_copy_trip(struct team *team, const uint64_t bytes[2],
+                               struct team_trip *out_trip);
+
 #endif /* DYT_BENCH_TEAM_H */
