@@ -1,7 +1,7 @@
 /* Optimizer state that sleeps in host memory: it wakes as it was, within what
  * the world was given.  The device is the host's memory, told to be one, or
  * with SW_CUDA one that is simulated. */
-#include "switch_world.h"
+#include "switch_scene.h"
 
 #include "edm/residency.h"
 
@@ -135,54 +135,22 @@ static void scene_rank(struct dyt_rank *me)
     const struct scene *scene = me->arg;
     struct sw_rank rank;
 
-    if (sw_rank_open(&rank, me, scene->seed, RANKS, scene->memory) != DYT_OK) {
-        rank_wrong(me, "%s", dyti_error_text());
-    } else {
+    if (sw_enter(&rank, me, scene->seed, RANKS, scene->memory)) {
         scene->body(&rank);
     }
     sw_rank_close(&rank);
     rank_true(me, left_behind() == 0);
 }
 
-/* Rollout parks the optimizer state, and each rank has some. */
-static uint64_t good_seed(uint64_t seed)
-{
-    for (;; seed++) {
-        struct sw_case c;
-        bool good;
-
-        assert_ok(sw_case_init(&c, seed, RANKS));
-        good = c.layout[DYTI_ARENA_TRAIN]->member_count == RANKS &&
-               c.layout[DYTI_ARENA_ROLLOUT]->member_count == RANKS &&
-               !c.moves_optimizer;
-        sw_case_fini(&c);
-        if (good) {
-            return seed;
-        }
-    }
-}
-
 static void play(uint64_t seed, uint64_t backup_bytes,
                  void (*body)(struct sw_rank *))
 {
-    struct scene scene = {.seed = good_seed(seed), .body = body};
-    struct sw_memory memory;
-    struct sw_case c;
+    struct scene scene = {.seed = sw_good_seed(seed, RANKS), .body = body};
+    struct sw_stage stage = {
+        .kind = DYT_RANKS_PROCESSES, .seed = scene.seed, .world_size = RANKS};
 
     begin(backup_bytes);
-    assert_ok(sw_case_init(&c, scene.seed, RANKS));
-    sw_memory_open(&memory, &c, DYT_RANKS_PROCESSES);
-    scene.memory = &memory;
-    dyt_ranks_run(DYT_RANKS_PROCESSES, RANKS, scene_rank, &scene);
-    sw_memory_close(&memory, RANKS);
-    sw_case_fini(&c);
-}
-
-static void meet(const struct sw_rank *rank)
-{
-    struct dyti_group all = dyti_world_all(rank->world);
-
-    rank_ok(rank->me, all.ops->barrier(all.self));
+    sw_play(&stage, scene_rank, &scene, &scene.memory);
 }
 
 /* ---- sleep and wake ---------------------------------------------------------
@@ -209,16 +177,16 @@ static void sleeps_and_wakes(struct sw_rank *rank)
 
     for (uint64_t version = 1; version < 6; version++) {
         sw_update(rank, DYTI_ARENA_TRAIN, version);
-        meet(rank);
+        sw_meet(rank);
         rank_ok(me, dyti_world_release(rank->world, OPTIMIZER, 0, &report));
         rank_true(me, report.bytes > 0);
         rank_true(me, dyti_world_asleep(rank->world) == OPTIMIZER);
-        meet(rank);
+        sw_meet(rank);
         rank_ok(me, dyti_world_release(rank->world, OPTIMIZER, 0, &report));
         rank_true(me, report.bytes == 0); /* it sleeps */
         rank_ok(me, dyti_world_restore(rank->world, OPTIMIZER, &report));
         check_kinds(rank, version);
-        meet(rank);
+        sw_meet(rank);
         rank_ok(me, dyti_world_refresh(rank->world));
     }
     rank_ok(me, sw_switch(rank, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT, NULL,
@@ -234,12 +202,12 @@ static void receives(struct sw_rank *rank)
     const struct dyti_control_page *page = dyti_world_control(rank->world);
 
     sw_update(rank, DYTI_ARENA_TRAIN, 1);
-    meet(rank);
+    sw_meet(rank);
     rank_ok(me, dyti_world_release(rank->world, OPTIMIZER, OPTIMIZER, &report));
     rank_ok(me, dyti_world_restore(rank->world, OPTIMIZER, &report));
     rank_true(me, (atomic_load(&page->rank[me->rank].lost) &
                    dyti_region_bit(DYTI_ARENA_TRAIN, DYTI_MASTER)) != 0);
-    meet(rank);
+    sw_meet(rank);
 }
 
 static void is_too_much(struct sw_rank *rank)
@@ -248,13 +216,13 @@ static void is_too_much(struct sw_rank *rank)
     struct dyti_residency_report report = {0};
 
     sw_update(rank, DYTI_ARENA_TRAIN, 3);
-    meet(rank);
+    sw_meet(rank);
     rank_status(me, DYT_ERR_NOMEM,
                 dyti_world_release(rank->world, OPTIMIZER, 0, &report));
     rank_true(me, strstr(dyti_error_text(), "may hold 0 MiB") != NULL);
     rank_true(me, dyti_world_asleep(rank->world) == 0);
     check_kinds(rank, 3);
-    meet(rank);
+    sw_meet(rank);
 }
 
 static void state_comes_back_as_it_was(void **state)

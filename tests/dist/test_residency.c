@@ -1,6 +1,6 @@
 /* Sleep and wake: memory that is released goes back to the system, addresses
  * stay, and nobody reads what a sleeper holds. */
-#include "switch_world.h"
+#include "switch_scene.h"
 
 #include "edm/residency.h"
 
@@ -26,30 +26,10 @@ static void scene_rank(struct dyt_rank *me)
     const struct scene *scene = me->arg;
     struct sw_rank rank;
 
-    if (sw_rank_open(&rank, me, scene->seed, RANKS, scene->memory) != DYT_OK) {
-        rank_wrong(me, "%s", dyti_error_text());
-    } else {
+    if (sw_enter(&rank, me, scene->seed, RANKS, scene->memory)) {
         scene->body(&rank, scene);
     }
     sw_rank_close(&rank);
-}
-
-/* All ranks are in both layouts, and rollout parks the optimizer state. */
-static uint64_t good_seed(uint64_t seed)
-{
-    for (;; seed++) {
-        struct sw_case c;
-        bool good;
-
-        assert_ok(sw_case_init(&c, seed, RANKS));
-        good = c.layout[DYTI_ARENA_TRAIN]->member_count == RANKS &&
-               c.layout[DYTI_ARENA_ROLLOUT]->member_count == RANKS &&
-               !c.moves_optimizer;
-        sw_case_fini(&c);
-        if (good) {
-            return seed;
-        }
-    }
 }
 
 static void play(enum dyti_switch_mode mode, uint64_t seed,
@@ -57,16 +37,13 @@ static void play(enum dyti_switch_mode mode, uint64_t seed,
 {
     struct dyti_arena_options options = {
         .mode = mode, .work_bytes = 1u << 20, .staging_bytes = 1u << 16};
-    struct scene scene = {.seed = good_seed(seed), .body = body};
-    struct sw_memory memory;
-    struct sw_case c;
+    struct scene scene = {.seed = sw_good_seed(seed, RANKS), .body = body};
+    struct sw_stage stage = {.kind = DYT_RANKS_THREADS,
+                             .seed = scene.seed,
+                             .world_size = RANKS,
+                             .options = &options};
 
-    assert_ok(sw_case_init_mode(&c, scene.seed, RANKS, &options));
-    sw_memory_open(&memory, &c, DYT_RANKS_THREADS);
-    scene.memory = &memory;
-    dyt_ranks_run(DYT_RANKS_THREADS, RANKS, scene_rank, &scene);
-    sw_memory_close(&memory, RANKS);
-    sw_case_fini(&c);
+    sw_play(&stage, scene_rank, &scene, &scene.memory);
 }
 
 /* Physical bytes of the rank's segment. */
@@ -85,13 +62,6 @@ static void use_work(const struct sw_rank *rank)
     void *work = dyti_world_work(rank->world, &bytes);
 
     memset(work, 1, bytes);
-}
-
-static void meet(const struct sw_rank *rank)
-{
-    struct dyti_group all = dyti_world_all(rank->world);
-
-    rank_ok(rank->me, all.ops->barrier(all.self));
 }
 
 static enum dyt_status to_rollout(struct sw_rank *rank, uint64_t epoch,
@@ -122,7 +92,7 @@ static void sleeper(struct sw_rank *rank, const struct scene *scene)
 
     rank_ok(me, to_rollout(rank, 1, &done));
     use_work(rank);
-    meet(rank);
+    sw_meet(rank);
     before = physical(rank, scene);
     rank_ok(me,
             dyti_world_release(rank->world, WEIGHTS | KV_CACHE, 0, &report));
@@ -130,12 +100,12 @@ static void sleeper(struct sw_rank *rank, const struct scene *scene)
     rank_true(me, report.bytes >= (1u << 20));
     rank_true(me, asleep + report.bytes == before);
     rank_true(me, dyti_world_asleep(rank->world) == (WEIGHTS | KV_CACHE));
-    meet(rank);
+    sw_meet(rank);
     /* A switch into a sleeper touches nothing. */
     rank_status(me, DYT_ERR_STATE, to_rollout(rank, 2, &done));
     rank_true(me, done.decision == DYTI_DECISION_NONE && done.version == 1);
     rank_true(me, strstr(dyti_error_text(), "wrong phase") != NULL);
-    meet(rank);
+    sw_meet(rank);
     rank_true(me, physical(rank, scene) == asleep);
     /* Awake it is INVALID until it has been filled. */
     rank_ok(me, dyti_world_restore(rank->world, WEIGHTS | KV_CACHE, &report));
@@ -143,7 +113,7 @@ static void sleeper(struct sw_rank *rank, const struct scene *scene)
     rank_true(me, physical(rank, scene) == asleep);
     rank_status(me, DYT_ERR_STATE,
                 dyti_control_check_rank(page, me->rank, ROLLOUT_PARAM));
-    meet(rank);
+    sw_meet(rank);
     rank_ok(me, to_rollout(rank, 3, &done));
     rank_ok(me, dyti_control_check_rank(page, me->rank, ROLLOUT_PARAM));
     rank_true(me, sw_check(rank, DYTI_ARENA_ROLLOUT, DYTI_PARAM, 3));
@@ -169,11 +139,11 @@ static void one_sleeper(struct sw_rank *rank, const struct scene *scene)
 
     (void)scene;
     rank_ok(me, to_rollout(rank, 1, &done));
-    meet(rank);
+    sw_meet(rank);
     if (me->rank == 1) {
         rank_ok(me, dyti_world_release(rank->world, WEIGHTS, 0, &report));
     }
-    meet(rank);
+    sw_meet(rank);
     rank_status(me, DYT_ERR_STATE, to_rollout(rank, 2, &done));
     rank_true(me, strstr(dyti_error_text(), "rank 1") != NULL);
     rank_true(me, me->rank == 1 ||
@@ -198,7 +168,7 @@ static void keeper(struct sw_rank *rank, const struct scene *scene)
     uint64_t before;
 
     sw_update(rank, DYTI_ARENA_TRAIN, 1);
-    meet(rank);
+    sw_meet(rank);
     before = physical(rank, scene);
     if (rank->c.layout[DYTI_ARENA_TRAIN]->desc.dp == 1 ||
         rank->c.layout[DYTI_ARENA_TRAIN]->desc.zero > 0) {
@@ -210,14 +180,14 @@ static void keeper(struct sw_rank *rank, const struct scene *scene)
         rank_true(me, dyti_world_asleep(rank->world) == 0);
     }
     rank_true(me, sw_check(rank, DYTI_ARENA_TRAIN, DYTI_MASTER, 1));
-    meet(rank);
+    sw_meet(rank);
     /* Gradients are nobody's treasure; weights have the masters behind them. */
     rank_ok(me, dyti_world_release(rank->world, GRAD | WEIGHTS, 0, &report));
     rank_ok(me, dyti_world_restore(rank->world, GRAD | WEIGHTS, &report));
-    meet(rank);
+    sw_meet(rank);
     rank_ok(me, dyti_world_release(rank->world, OPTIMIZER, OPTIMIZER, &report));
     rank_true(me, report.bytes > 0 && physical(rank, scene) < before);
-    meet(rank);
+    sw_meet(rank);
     /* Without the masters nobody can make the weights. */
     if (rank->c.layout[DYTI_ARENA_ROLLOUT]->desc.dp == 1) {
         rank_status(me, DYT_ERR_STATE,
@@ -225,12 +195,12 @@ static void keeper(struct sw_rank *rank, const struct scene *scene)
     }
     rank_ok(me, dyti_world_release(rank->world, WEIGHTS, WEIGHTS, &report));
     rank_ok(me, dyti_world_restore(rank->world, OPTIMIZER | WEIGHTS, &report));
-    meet(rank);
+    sw_meet(rank);
     rank_status(me, DYT_ERR_STATE, to_rollout(rank, 2, &done));
     rank_true(me, strstr(dyti_error_text(), "INVALID") != NULL);
-    meet(rank);
+    sw_meet(rank);
     dyti_control_heal(page, me->rank, ~UINT64_C(0)); /* from a checkpoint */
-    meet(rank);
+    sw_meet(rank);
     rank_ok(me, to_rollout(rank, 3, &done));
     rank_true(me, sw_check(rank, DYTI_ARENA_ROLLOUT, DYTI_PARAM, 3));
 }

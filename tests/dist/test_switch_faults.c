@@ -1,7 +1,7 @@
 /* What goes wrong in a switch: mistakes that verify must see, orders that do
  * not agree, ranks and managers that die at any point.  All ranks end with the
  * old or all with the new, and what they end with is whole. */
-#include "switch_world.h"
+#include "switch_scene.h"
 
 #include <time.h>
 
@@ -28,24 +28,6 @@ struct scene {
     void (*body)(struct sw_rank *rank, const struct scene *scene);
 };
 
-/* A train layout in which every rank holds something. */
-static uint64_t good_seed(uint64_t seed)
-{
-    for (;; seed++) {
-        struct sw_case c;
-        bool good;
-
-        assert_ok(sw_case_init(&c, seed, RANKS));
-        good = c.layout[DYTI_ARENA_TRAIN]->member_count == RANKS &&
-               c.layout[DYTI_ARENA_ROLLOUT]->member_count == RANKS &&
-               !c.moves_optimizer;
-        sw_case_fini(&c);
-        if (good) {
-            return seed;
-        }
-    }
-}
-
 static void scene_rank(struct dyt_rank *me)
 {
     const struct scene *scene = me->arg;
@@ -55,9 +37,7 @@ static void scene_rank(struct dyt_rank *me)
         scene->body(&rank, scene);
         return;
     }
-    if (sw_rank_open(&rank, me, scene->seed, RANKS, scene->memory) != DYT_OK) {
-        rank_wrong(me, "%s", dyti_error_text());
-    } else {
+    if (sw_enter(&rank, me, scene->seed, RANKS, scene->memory)) {
         scene->body(&rank, scene);
     }
     sw_rank_close(&rank);
@@ -65,20 +45,15 @@ static void scene_rank(struct dyt_rank *me)
 
 static void play(enum dyt_ranks_kind kind, struct scene *scene)
 {
-    struct sw_case c;
-    struct sw_memory memory;
+    struct sw_stage stage = {.kind = kind,
+                             .seed = sw_good_seed(scene->seed, RANKS),
+                             .world_size = RANKS,
+                             .others = scene->managed,
+                             .timeout_ns = scene->timeout_ns};
 
-    scene->seed = good_seed(scene->seed);
+    scene->seed = stage.seed;
     scene->board = dyt_ranks_shared(sizeof(*scene->board));
-    assert_ok(sw_case_init(&c, scene->seed, RANKS));
-    sw_memory_open(&memory, &c, kind);
-    if (scene->timeout_ns > 0) {
-        memory.timeout_ns = scene->timeout_ns;
-    }
-    scene->memory = &memory;
-    dyt_ranks_run(kind, RANKS + (scene->managed ? 1 : 0), scene_rank, scene);
-    sw_memory_close(&memory, RANKS);
-    sw_case_fini(&c);
+    sw_play(&stage, scene_rank, scene, &scene->memory);
     munmap(scene->board, sizeof(*scene->board));
 }
 
@@ -353,20 +328,20 @@ static void deadly_switch(struct sw_rank *rank, const struct scene *scene)
 static void survive(enum dyt_ranks_kind kind, struct scene *scene)
 {
     struct board *board = dyt_ranks_shared(sizeof(*board));
-    struct sw_case c;
-    struct sw_memory memory;
     struct dyti_arena_options options = {.mode = scene->mode,
                                          .work_bytes = SW_WORK_BYTES,
                                          .staging_bytes = 8192};
+    struct sw_stage stage = {.kind = kind,
+                             .seed = sw_good_seed(700, RANKS),
+                             .world_size = RANKS,
+                             .others = scene->managed,
+                             .options = &options};
     uint32_t first;
 
-    scene->seed = good_seed(700);
+    scene->seed = stage.seed;
     scene->board = board;
-    assert_ok(sw_case_init_mode(&c, scene->seed, RANKS, &options));
-    sw_memory_open(&memory, &c, kind);
-    scene->memory = &memory;
     dyt_ranks_on_death = on_death;
-    dyt_ranks_run(kind, RANKS + (scene->managed ? 1 : 0), scene_rank, scene);
+    sw_play(&stage, scene_rank, scene, &scene->memory);
     dyt_ranks_on_death = NULL;
     first = atomic_load(&board->decision[0]);
     assert_int_not_equal(0, first);
@@ -381,8 +356,6 @@ static void survive(enum dyt_ranks_kind kind, struct scene *scene)
     if (scene->point == DYTI_AT_DECIDED || scene->point == DYTI_AT_COMMITTING) {
         assert_int_equal(2, first); /* the new */
     }
-    sw_memory_close(&memory, RANKS);
-    sw_case_fini(&c);
     munmap(board, sizeof(*board));
 }
 

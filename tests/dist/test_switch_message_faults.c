@@ -1,7 +1,7 @@
 /* What goes wrong with a message of a switch: lost, doubled, late, its sender
  * dead in the middle.  The outcome is named and the same on all survivors, the
  * old is whole, and the next switch is as if nothing had been. */
-#include "switch_world.h"
+#include "switch_scene.h"
 
 #include "mover/message/message.h"
 
@@ -149,10 +149,7 @@ static void fault_rank(struct dyt_rank *me)
     if (me->rank == 0) {
         fault.me = me;
     }
-    if (sw_rank_open(&rank, me, trip->seed, trip->world_size, trip->memory) !=
-        DYT_OK) {
-        rank_wrong(me, "%s", dyti_error_text());
-    } else {
+    if (sw_enter(&rank, me, trip->seed, trip->world_size, trip->memory)) {
         body(&rank, trip);
     }
     sw_rank_close(&rank);
@@ -183,8 +180,10 @@ static uint32_t run_fault(enum dyt_ranks_kind kind, enum wrong wrong,
                                     .strategy = dyti_strategy_at(seed % 4),
                                     .message_bytes = 512,
                                     .staging_bytes = 4096}};
-    struct sw_case c;
-    struct sw_memory memory;
+    struct sw_stage stage = {.kind = kind,
+                             .seed = seed,
+                             .world_size = trip.world_size,
+                             .timeout_ns = TIMEOUT_NS};
     uint32_t seen;
 
     faulty = dyti_group_shm;
@@ -199,15 +198,9 @@ static uint32_t run_fault(enum dyt_ranks_kind kind, enum wrong wrong,
     atomic_store(&fault.on, true);
     sw_group = &faulty;
     sw_message = &dyti_mover_message;
-    assert_ok(sw_case_init(&c, seed, trip.world_size));
-    sw_memory_open(&memory, &c, kind);
-    memory.timeout_ns = TIMEOUT_NS;
-    trip.memory = &memory;
     dyt_ranks_on_death = on_death;
-    dyt_ranks_run(kind, trip.world_size, fault_rank, &trip);
+    sw_play(&stage, fault_rank, &trip, &trip.memory);
     dyt_ranks_on_death = NULL;
-    sw_memory_close(&memory, trip.world_size);
-    sw_case_fini(&c);
     seen = atomic_load(aborted);
     *out_sends = atomic_load(&fault.sends);
     munmap(aborted, 4096);
