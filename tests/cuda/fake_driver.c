@@ -18,6 +18,7 @@
 #define OLD_GPU   10 /* only an sm_61 */
 #define COMPAT    11 /* the compatibility package on a GPU it is not for */
 #define MANY      12 /* 40 devices */
+#define BEFORE    13 /* made for the CUDA before the toolkit's */
 
 CUresult cuInit(unsigned flags)
 {
@@ -28,7 +29,7 @@ CUresult cuInit(unsigned flags)
         [MISMATCH] = CUDA_ERROR_SYSTEM_DRIVER_MISMATCH,
         [UNKNOWN] = CUDA_ERROR_UNKNOWN,
         [COMPAT] = CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE,
-        [MANY] = CUDA_SUCCESS,
+        [BEFORE] = CUDA_SUCCESS,
     };
 
     return flags == 0 ? answer[FAKE_STATE] : CUDA_ERROR_INVALID_VALUE;
@@ -36,7 +37,9 @@ CUresult cuInit(unsigned flags)
 
 CUresult cuDriverGetVersion(int *version)
 {
-    *version = FAKE_STATE == OLD ? 11080 : 12040;
+    *version = FAKE_STATE == OLD      ? 11080
+               : FAKE_STATE == BEFORE ? CUDA_VERSION / 1000 * 1000 - 960
+                                      : CUDA_VERSION / 1000 * 1000 + 40;
     return FAKE_STATE == STUB ? CUDA_ERROR_STUB_LIBRARY : CUDA_SUCCESS;
 }
 

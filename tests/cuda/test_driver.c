@@ -4,9 +4,21 @@
 
 #include "dyt_test.h"
 
+#include <cuda.h>
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* What the module wants: drivers of its own CUDA, the first of which is… */
+#if CUDA_VERSION >= 13000
+#define CUDA   "13"
+#define BEFORE "12"
+#define FIRST  "580"
+#else
+#define CUDA   "12"
+#define BEFORE "11"
+#define FIRST  "525"
+#endif
 
 /* DYT_FAKES: a folder with one folder for each driver. */
 static const struct {
@@ -14,27 +26,30 @@ static const struct {
     enum dyti_device_state state;
     const char *says[3];
 } rows[] = {
-    {"ready", DYTI_DEVICE_READY, {"2 of 2 devices", "CUDA 12.4"}},
+    {"ready", DYTI_DEVICE_READY, {"2 of 2 devices", "CUDA " CUDA ".4"}},
     {"many", DYTI_DEVICE_READY, {"32 of 40 devices"}},
     {"no_gpu", DYTI_DEVICE_NO_DEVICE, {"no GPU", "nvidia-smi", "--gpus all"}},
     {"empty", DYTI_DEVICE_NO_DEVICE, {"no GPU", "nvidia-smi", "--gpus all"}},
     {"old_gpu", DYTI_DEVICE_NO_DEVICE, {"sm_70 or newer", "sm_61"}},
-    {"old", DYTI_DEVICE_DRIVER_TOO_OLD, {"CUDA 11.8", "12.0", "525"}},
+    {"old", DYTI_DEVICE_DRIVER_TOO_OLD, {"CUDA 11.8", CUDA ".0", FIRST}},
+    {"before",
+     DYTI_DEVICE_DRIVER_TOO_OLD,
+     {"CUDA " BEFORE ".4", CUDA ".0 is needed", FIRST " or newer"}},
     {"old_calls",
      DYTI_DEVICE_DRIVER_TOO_OLD,
-     {"cuDevicePrimaryCtxRelease_v2", "525"}},
+     {"cuDevicePrimaryCtxRelease_v2", FIRST}},
     {"compat", DYTI_DEVICE_DRIVER_TOO_OLD, {"newer driver"}},
     {"memory",
      DYTI_DEVICE_NO_MEMORY,
      {"device 1 (GPU-abababab-abab-abab-abab-ababababab01)", "nvidia-smi",
       "CUDA_VISIBLE_DEVICES"}},
     {"init_full", DYTI_DEVICE_NO_MEMORY, {"starting the driver", "nvidia-smi"}},
-    {"stub", DYTI_DEVICE_NO_DRIVER, {"stub", "LD_LIBRARY_PATH", "525"}},
+    {"stub", DYTI_DEVICE_NO_DRIVER, {"stub", "LD_LIBRARY_PATH", FIRST}},
     {"mismatch", DYTI_DEVICE_FAILED, {"different versions", "reboot"}},
     {"unknown", DYTI_DEVICE_FAILED, {"(999)", "dmesg"}},
     {"absent",
      DYTI_DEVICE_NO_DRIVER,
-     {"libcuda.so.1", "525 or newer", "--gpus all"}},
+     {"libcuda.so.1", FIRST " or newer", "--gpus all"}},
 };
 
 static void probe(const char *driver, struct dyti_device_report *r)
@@ -78,7 +93,7 @@ static void devices_are_told_by_uuid(void **state)
 
     (void)state;
     probe("ready", &r);
-    assert_int_equal(12040, r.driver);
+    assert_int_equal(CUDA_VERSION / 1000 * 1000 + 40, r.driver);
     assert_int_equal(2, r.count);
     for (uint32_t i = 0; i < 2; i++) {
         char uuid[48], name[16];

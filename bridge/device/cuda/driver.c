@@ -8,9 +8,17 @@
 #include <stdio.h>
 #include <string.h>
 
-#define DRIVER_MIN  12000 /* made for CUDA 12.0 */
-#define DRIVER_NAME "525" /* the first release that is */
-#define ARCH_MIN    70u
+/* The runtime in this module works over drivers of its own major version of
+ * CUDA or later; the first release that is one. */
+#define DRIVER_MIN ((uint32_t)CUDA_VERSION / 1000u * 1000u)
+#if CUDA_VERSION >= 14000
+#error "which release of the driver is the first for this CUDA?"
+#elif CUDA_VERSION >= 13000
+#define DRIVER_NAME "580"
+#else
+#define DRIVER_NAME "525"
+#endif
+#define ARCH_MIN 70u
 
 /* What is called.  The header renames some to their newest version, and so
  * every use of these words is the renamed one: member, type and symbol. */
@@ -98,9 +106,12 @@ static bool open_driver(const char *library, struct driver *out,
     }
     if (r->driver != 0 && r->driver < DRIVER_MIN) {
         tell(r, DYTI_DEVICE_DRIVER_TOO_OLD,
-             "the driver is made for CUDA %u.%u, and 12.0 is needed: install "
-             "NVIDIA's driver " DRIVER_NAME " or newer",
-             r->driver / 1000, r->driver % 1000 / 10);
+             "the driver is made for CUDA %u.%u, and %u.0 is needed: install "
+             "NVIDIA's driver " DRIVER_NAME " or newer%s",
+             r->driver / 1000, r->driver % 1000 / 10, DRIVER_MIN / 1000,
+             r->driver < 12000 ? ""
+                               : ", or build the module with the toolkit of "
+                                 "an older CUDA");
         return false;
     }
     return true;
