@@ -108,6 +108,18 @@ static struct dyti_switch_params params_of(struct dyti_world *world,
                                        .timeout_ns = params->timeout_ns};
 }
 
+/* As a range of the device's own tools. */
+static void show_stage(const void *arg, const char *stage)
+{
+    const struct dyti_kernels *kernels = arg;
+
+    if (stage != NULL) {
+        dyti_kernels_push(kernels, stage);
+    } else {
+        dyti_kernels_pop(kernels);
+    }
+}
+
 enum dyt_status dyti_world_build_switch(
     struct dyti_world *world, struct dyti_switch_cache *cache,
     struct dyti_plan_inputs *inputs,
@@ -136,10 +148,10 @@ enum dyt_status dyti_world_build_switch(
     }
     how.links = &options.links;
     if (st == DYT_OK) {
-        dyti_kernels_push(&params->kernels, "plan, sched");
+        dyti_switch_cache_watch(cache, show_stage, &params->kernels);
         st = dyti_switch_cache_get(cache, inputs, params->rank, &options,
                                    &how.plan);
-        dyti_kernels_pop(&params->kernels);
+        dyti_switch_cache_watch(cache, NULL, NULL);
     }
     return st == DYT_OK ? dyti_switch_create(&how, out_switch) : st;
 }

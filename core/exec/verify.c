@@ -1,33 +1,26 @@
 /* Hash, gather, compare. */
 #include "exec/verify.h"
 
-#include "base/hash.h"
-#include "base/rng.h"
-
+#include <stdlib.h>
 #include <string.h>
 
 #define SAMPLE_STEP 128 /* at most 1 of 128 elements */
 
-/* A regular subset of a tensor: along each dim start, start + step, … */
-struct lattice {
-    int64_t start[DYTI_VERIFY_DIMS], step[DYTI_VERIFY_DIMS];
-    int64_t count[DYTI_VERIFY_DIMS];
-};
-
+/* Every element. */
 static void lattice_all(const int64_t shape[DYTI_VERIFY_DIMS],
-                        struct lattice *out)
+                        struct dyti_sample *out)
 {
     for (uint32_t d = 0; d < DYTI_VERIFY_DIMS; d++) {
-        out->start[d] = 0;
         out->step[d] = 1;
         out->count[d] = shape[d];
+        out->starts[d] = 1;
     }
 }
 
 /* Every 128th along the first dim that is long enough, so that every rank's
  * shard has some; a tensor with short dims gives one run of its fastest. */
-static void lattice_sample(const int64_t shape[DYTI_VERIFY_DIMS], uint64_t bits,
-                           struct lattice *out)
+static void lattice_sample(const int64_t shape[DYTI_VERIFY_DIMS],
+                           struct dyti_sample *out)
 {
     int64_t elements = 1, run;
     const uint32_t fast = DYTI_VERIFY_DIMS - 1u;
@@ -36,8 +29,7 @@ static void lattice_sample(const int64_t shape[DYTI_VERIFY_DIMS], uint64_t bits,
     for (uint32_t d = 0; d < DYTI_VERIFY_DIMS; d++) {
         elements *= shape[d];
         if (shape[d] >= SAMPLE_STEP) {
-            out->start[d] = (int64_t)(bits % SAMPLE_STEP);
-            out->step[d] = SAMPLE_STEP;
+            out->step[d] = out->starts[d] = SAMPLE_STEP;
             out->count[d] = shape[d] / SAMPLE_STEP;
             return;
         }
@@ -45,41 +37,11 @@ static void lattice_sample(const int64_t shape[DYTI_VERIFY_DIMS], uint64_t bits,
     run = elements / SAMPLE_STEP;
     run = run > shape[fast] ? shape[fast] : run;
     for (uint32_t d = 0; d < fast; d++) {
-        out->start[d] = (int64_t)(bits % (uint64_t)shape[d]);
+        out->starts[d] = shape[d];
         out->count[d] = 1;
-        bits /= (uint64_t)shape[d];
     }
-    out->start[fast] = (int64_t)(bits % (uint64_t)(shape[fast] - run + 1));
+    out->starts[fast] = shape[fast] - run + 1;
     out->count[fast] = run;
-}
-
-/* The lattice's points in a piece, as a box to hash; false: none. */
-static bool cross(const struct dyti_verify_piece *piece,
-                  const struct lattice *lattice, struct dyti_hash_box *out)
-{
-    struct dyti_hash_box box = {
-        .data = piece->data, .salt = piece->salt, .dtype = piece->dtype};
-
-    for (uint32_t d = 0; d < DYTI_VERIFY_DIMS; d++) {
-        int64_t start = lattice->start[d], step = lattice->step[d];
-        int64_t lo = piece->lo[d], hi = lo + piece->size[d];
-        int64_t first = lo <= start ? 0 : (lo - start + step - 1) / step;
-        int64_t end = hi <= start ? 0 : (hi - start + step - 1) / step;
-
-        end = end > lattice->count[d] ? lattice->count[d] : end;
-        if (first >= end) {
-            return false;
-        }
-        start += first * step;
-        box.data =
-            (const unsigned char *)box.data + (start - lo) * piece->stride[d];
-        box.index += (uint64_t)(start * piece->index_stride[d]);
-        box.size[d] = end - first;
-        box.stride[d] = piece->stride[d] * step;
-        box.index_stride[d] = piece->index_stride[d] * step;
-    }
-    *out = box;
-    return true;
 }
 
 /* Hash a tile as the destination would store it: narrow it into scratch that
@@ -156,6 +118,33 @@ static void shape_of(const struct dyti_tensor *tensor,
     }
 }
 
+/* What of a piece may be drawn. */
+static struct dyti_sample sample_of(const struct dyti_verifier *v,
+                                    const struct dyti_verify_piece *piece,
+                                    bool full)
+{
+    struct dyti_sample sample = {.box = {.data = piece->data,
+                                         .salt = piece->salt,
+                                         .dtype = piece->dtype},
+                                 .as = piece->as,
+                                 .key = piece->tensor};
+    int64_t shape[DYTI_VERIFY_DIMS];
+
+    for (uint32_t d = 0; d < DYTI_VERIFY_DIMS; d++) {
+        sample.box.size[d] = piece->size[d];
+        sample.box.stride[d] = piece->stride[d];
+        sample.box.index_stride[d] = piece->index_stride[d];
+        sample.lo[d] = piece->lo[d];
+    }
+    shape_of(&v->model->tensor[piece->tensor], shape);
+    if (full) {
+        lattice_all(shape, &sample);
+    } else {
+        lattice_sample(shape, &sample);
+    }
+    return sample;
+}
+
 static uint64_t box_bytes(const struct dyti_hash_box *box)
 {
     uint64_t bytes = dyti_dtype_bytes((enum dyti_dtype)box->dtype);
@@ -166,32 +155,24 @@ static uint64_t box_bytes(const struct dyti_hash_box *box)
     return bytes;
 }
 
-/* Own pieces [from, to) into the own part of the vector. */
-static enum dyt_status hash_own(struct dyti_verifier *v, bool full,
-                                uint64_t seed, size_t from, size_t to,
-                                uint64_t *out_bytes)
+/* Box by box, by this rank: what a host does, and a device without lists. */
+static enum dyt_status hash_boxes(struct dyti_verifier *v, bool full,
+                                  uint64_t seed, size_t from, size_t to,
+                                  uint64_t *bytes)
 {
-    uint64_t *own = v->vector + v->first[v->rank], bytes = 0;
+    uint64_t *own = v->vector + v->first[v->rank];
     size_t count = 0;
     enum dyt_status st;
 
     for (size_t i = from; i < to; i++) {
         const struct dyti_verify_piece *piece = &v->piece[i];
         struct dyti_hash_box *box = &v->box[count];
-        int64_t shape[DYTI_VERIFY_DIMS];
-        struct lattice lattice;
+        struct dyti_sample sample = sample_of(v, piece, full);
 
-        shape_of(&v->model->tensor[piece->tensor], shape);
-        if (full) {
-            lattice_all(shape, &lattice);
-        } else {
-            lattice_sample(shape, dyti_rng_u64(seed, piece->tensor, 0, 0),
-                           &lattice);
-        }
-        if (!cross(piece, &lattice, box)) {
+        if (!dyti_sample_draw(&sample, seed, box)) {
             continue;
         }
-        bytes += box_bytes(box);
+        *bytes += box_bytes(box);
         if (piece->dtype != piece->as) {
             st = hash_narrowed(v, box, piece->as, &own[piece->word]);
             if (st != DYT_OK) {
@@ -206,7 +187,75 @@ static enum dyt_status hash_own(struct dyti_verifier *v, bool full,
     for (size_t i = 0; i < count && st == DYT_OK; i++) {
         own[v->box_word[i]] += v->box_hash[i];
     }
-    *out_bytes = bytes;
+    return st;
+}
+
+/* The list of some pieces, at its first use. */
+static enum dyt_status make_list(struct dyti_verifier *v, bool full,
+                                 size_t from, size_t to,
+                                 struct dyti_sample_list **out_list)
+{
+    struct dyti_sample *sample = calloc(to - from, sizeof(*sample));
+    enum dyt_status st;
+
+    if (sample == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%zu samples", to - from);
+    }
+    for (size_t i = from; i < to; i++) {
+        sample[i - from] = sample_of(v, &v->piece[i], full);
+    }
+    st = v->kernels.ops->sample_make(v->kernels.self, sample, to - from,
+                                     out_list);
+    free(sample);
+    return st;
+}
+
+/* Bytes that a list hashes. */
+static uint64_t drawn_bytes(const struct dyti_verifier *v, bool full,
+                            uint64_t seed, size_t from, size_t to)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = from; i < to; i++) {
+        struct dyti_sample sample = sample_of(v, &v->piece[i], full);
+        struct dyti_hash_box box;
+
+        bytes += dyti_sample_draw(&sample, seed, &box) ? box_bytes(&box) : 0;
+    }
+    return bytes;
+}
+
+/* All pieces of the destination, or of the sources. */
+static enum dyt_status hash_side(struct dyti_verifier *v, bool full,
+                                 uint64_t seed, bool sources, uint64_t *bytes)
+{
+    uint64_t *own = v->vector + v->first[v->rank];
+    size_t from = sources ? v->source_first : 0;
+    size_t to = sources ? v->piece_count : v->source_first;
+    struct dyti_sample_list **list = &v->list[full][sources];
+    enum dyt_status st = DYT_OK;
+
+    if (from == to) {
+        return DYT_OK;
+    }
+    if (v->kernels.ops->sample_make != NULL && *list == NULL) {
+        st = make_list(v, full, from, to, list);
+    }
+    if (*list == NULL && (st == DYT_OK || st == DYT_ERR_NOMEM)) {
+        /* Also on a device that is full. */
+        return hash_boxes(v, full, seed, from, to, bytes);
+    }
+    memset(v->box_hash, 0, (to - from) * sizeof(*v->box_hash));
+    if (st == DYT_OK) {
+        st = v->kernels.ops->sample_run(v->kernels.self, *list, seed,
+                                        v->box_hash);
+    }
+    for (size_t i = from; i < to && st == DYT_OK; i++) {
+        own[v->piece[i].word] += v->box_hash[i - from];
+    }
+    if (st == DYT_OK) {
+        *bytes += drawn_bytes(v, full, seed, from, to);
+    }
     return st;
 }
 
@@ -303,7 +352,7 @@ enum dyt_status dyti_verifier_sources(struct dyti_verifier *verifier, bool full,
 
     memset(v->vector + v->first[v->rank], 0, v->counts_bytes[v->rank]);
     v->has_sources = true;
-    return hash_own(v, full, seed, v->source_first, v->piece_count, &bytes);
+    return hash_side(v, full, seed, true, &bytes);
 }
 
 enum dyt_status dyti_verifier_run(struct dyti_verifier *verifier,
@@ -319,9 +368,10 @@ enum dyt_status dyti_verifier_run(struct dyti_verifier *verifier,
         memset(own, 0, v->counts_bytes[v->rank]);
     }
     if (st == DYT_OK) {
-        st =
-            hash_own(v, full, seed, 0,
-                     v->has_sources ? v->source_first : v->piece_count, &bytes);
+        st = hash_side(v, full, seed, false, &bytes);
+    }
+    if (st == DYT_OK && !v->has_sources) {
+        st = hash_side(v, full, seed, true, &bytes);
     }
     v->has_sources = false;
     own[0] = st == DYT_OK ? 0 : (uint64_t)(uint32_t)(-(int)st);

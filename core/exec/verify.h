@@ -18,6 +18,7 @@
 #include "ops/group.h"
 #include "ops/kernels.h"
 #include "ops/memory.h"
+#include "ops/sample.h"
 #include "plan/plan.h"
 
 #define DYTI_VERIFY_DIMS DYTI_COPY_DIMS
@@ -53,6 +54,9 @@ struct dyti_verifier {
     size_t piece_count, piece_cap;
     size_t source_first; /* pieces from here on are of the sources */
     bool has_sources;    /* they are hashed already: consumed by the next run */
+    /* What a device is given once: [full][of the sources]; made when it is
+     * first asked for, NULL before, and where there is no such thing. */
+    struct dyti_sample_list *list[2][2];
     /* The vector: rank r has words [first[r], first[r+1]); its word 0 is its
      * status, the last want_count * tensor_count are its sources' sums. */
     uint64_t *first;        /* [world_size + 1], owned */

@@ -269,6 +269,13 @@ void dyti_verifier_fini(struct dyti_verifier *verifier)
         dyti_atoms_fini(&verifier->want[w].atoms);
         free(verifier->want[w].word);
     }
+    for (int i = 0; i < 4; i++) {
+        struct dyti_sample_list *list = verifier->list[i / 2][i % 2];
+
+        if (list != NULL) {
+            verifier->kernels.ops->sample_free(verifier->kernels.self, list);
+        }
+    }
     free(verifier->want);
     free(verifier->piece);
     free(verifier->first);

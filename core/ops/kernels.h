@@ -138,6 +138,8 @@ struct dyti_stream_boxes {
 
 /* Copies that are made ready once and run many times.  Of one handle. */
 struct dyti_copy_list;
+struct dyti_sample; /* ops/sample.h */
+struct dyti_sample_list;
 
 /* Elements of a shard to hash: same shape as a copy; `index` is the row-major
  * index in the whole tensor of the first element, index_stride in elements. */
@@ -361,6 +363,17 @@ struct dyti_kernel_ops {
     /* Ranges as the device's own tools show them; ranges nest. */
     void (*range_push)(void *self, const char *name);
     void (*range_pop)(void *self);
+
+    /* Samples (ops/sample.h) that are given to the device once, as lists are.
+     *   run   out_hash[i] += content hash of what the seed draws of sample i,
+     *         for all of the list; waits for it
+     *   free  NULL is fine */
+    enum dyt_status (*sample_make)(void *self, const struct dyti_sample *sample,
+                                   size_t count,
+                                   struct dyti_sample_list **out_list);
+    enum dyt_status (*sample_run)(void *self, struct dyti_sample_list *list,
+                                  uint64_t seed, uint64_t *out_hash);
+    void (*sample_free)(void *self, struct dyti_sample_list *list);
 };
 
 /* Kernels as rooms get them. */

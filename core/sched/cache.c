@@ -20,6 +20,8 @@ struct dyti_switch_cache {
     struct entry **entry; /* each on its own: results stay where they are */
     size_t entry_count, entry_cap;
     uint64_t hits, builds;
+    dyti_switch_cache_stage_fn watch; /* NULL: nobody */
+    const void *watch_arg;
 };
 
 enum dyt_status dyti_switch_cache_create(struct dyti_switch_cache **out_cache)
@@ -52,6 +54,20 @@ void dyti_switch_cache_destroy(struct dyti_switch_cache *cache)
     }
     free(cache->entry);
     free(cache);
+}
+
+void dyti_switch_cache_watch(struct dyti_switch_cache *cache,
+                             dyti_switch_cache_stage_fn fn, const void *arg)
+{
+    cache->watch = fn;
+    cache->watch_arg = arg;
+}
+
+static void tell(const struct dyti_switch_cache *cache, const char *stage)
+{
+    if (cache->watch != NULL) {
+        cache->watch(cache->watch_arg, stage);
+    }
 }
 
 /* Everything that the result depends on. */
@@ -123,10 +139,14 @@ static enum dyt_status build(struct dyti_switch_cache *cache,
     if (entry == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "a cached plan");
     }
+    tell(cache, "plan");
     st = dyti_plan_build_rank(inputs, rank, &entry->plan);
+    tell(cache, NULL);
+    tell(cache, "sched");
     st = st != DYT_OK ? st
                       : build_schedule(inputs, entry->plan, rank, options,
                                        &entry->schedule);
+    tell(cache, NULL);
     st = st != DYT_OK ? st
                       : DYTI_GROW(cache->entry, cache->entry_cap,
                                   cache->entry_count + 1);

@@ -19,6 +19,12 @@ struct dyti_switch_cache;
 enum dyt_status dyti_switch_cache_create(struct dyti_switch_cache **out_cache);
 void dyti_switch_cache_destroy(struct dyti_switch_cache *cache);
 
+/* What is built is told, stage by stage: fn(arg, "plan"), fn(arg, NULL) when it
+ * has ended, and likewise "sched".  What is found is not.  NULL: nobody. */
+typedef void (*dyti_switch_cache_stage_fn)(const void *arg, const char *stage);
+void dyti_switch_cache_watch(struct dyti_switch_cache *cache,
+                             dyti_switch_cache_stage_fn fn, const void *arg);
+
 /**
  * The plan and schedule of `rank`, built the first time.  The layouts must
  * outlive their use of the result; layouts that were built anew with equal

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,13 +25,26 @@ static int look(void)
     return SKIPPED;
 }
 
+/* One is enough, and of several nobody would know which: the first of those
+ * that may be seen.  With DYT_GPU_ALL: all of them. */
+static void choose(void)
+{
+#ifndef DYT_GPU_ALL
+    char first[256];
+    const char *seen = getenv("CUDA_VISIBLE_DEVICES");
+
+    (void)snprintf(first, sizeof(first), "%s", seen == NULL ? "0" : seen);
+    first[strcspn(first, ",")] = '\0';
+    (void)setenv("CUDA_VISIBLE_DEVICES", first, 1);
+#endif
+}
+
 __attribute__((constructor)) static void look_first(void)
 {
     int code = -1;
     pid_t child;
 
-    /* One is enough, and of several nobody would know which. */
-    (void)setenv("CUDA_VISIBLE_DEVICES", "0", 0);
+    choose();
     (void)fflush(NULL);
     child = fork();
     if (child == 0) {

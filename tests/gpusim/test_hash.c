@@ -1,7 +1,10 @@
-/* The hash kernel against the host's hash, over drawn boxes. */
+/* The hash kernel against the host's hash, over drawn boxes; and samples, whose
+ * boxes a seed draws on the device. */
 #include "gpusim/boxes_case.h"
 
 #include "base/hash.h"
+#include "device/cuda/table.h"
+#include "ops/sample.h"
 
 enum { MOST = 40 };
 
@@ -129,8 +132,189 @@ static void sums_do_not_depend_on_the_cut(void **state)
     boxes_case_free(&c);
 }
 
+/* ---- samples ------------------------------------------------------------ */
+
+/* A piece of a tensor that lies in memory with gaps; any lattice. */
+static void draw_sample(struct boxes_case *c, uint32_t number, bool all,
+                        struct dyti_sample *s)
+{
+    static const uint32_t most[][DYTI_COPY_DIMS] = {
+        {1, 1, 1, 3000}, {1, 1, 200, 90}, {3, 4, 5, 30}, {1, 1, 2, 2}};
+    const uint32_t *m = most[draw(&c->random, 4)];
+    bool converts = draw(&c->random, 3) == 0;
+    uint8_t dtype = (uint8_t)draw(&c->random, converts ? 3 : DYTI_DTYPE_COUNT);
+    int64_t bytes = dyti_dtype_bytes(dtype), step = bytes, index = 1;
+
+    *s = (struct dyti_sample){
+        .box = {.salt = dyti_content_salt(number, 1), .dtype = dtype},
+        .as = converts ? (uint8_t)draw(&c->random, 3) : dtype,
+        .key = draw(&c->random, 5)};
+    for (int d = (int)DYTI_COPY_DIMS - 1; d >= 0; d--) {
+        int64_t shape = 1 + draw(&c->random, m[d]);
+
+        s->lo[d] = draw(&c->random, (uint32_t)shape);
+        s->box.size[d] = 1 + draw(&c->random, (uint32_t)(shape - s->lo[d]));
+        s->box.stride[d] = step;
+        s->box.index_stride[d] = index;
+        s->step[d] = all ? 1 : 1 + draw(&c->random, 9) * draw(&c->random, 9);
+        s->starts[d] = all ? 1 : 1 + draw(&c->random, (uint32_t)shape);
+        s->count[d] = all ? shape : shape / s->step[d];
+        step *= s->box.size[d] + (d < 2 ? 0 : draw(&c->random, 3));
+        index *= shape;
+    }
+    assert_true((size_t)step < c->bytes);
+    s->box.data =
+        c->src + draw(&c->random, (uint32_t)((c->bytes - (size_t)step) / 8)) *
+                     (size_t)bytes;
+}
+
+/* What the host makes of it: drawn, stored as it is hashed, hashed. */
+static uint64_t sample_want(const struct dyti_sample *s, uint64_t seed)
+{
+    static unsigned char stored[3000 * 20];
+    struct dyti_hash_box box;
+    struct dyti_copy copy = {.dst = stored};
+    uint64_t sum = 0, elements = 1;
+    int64_t step = dyti_dtype_bytes((enum dyti_dtype)s->as);
+
+    if (!dyti_sample_draw(s, seed, &box)) {
+        return 0;
+    }
+    copy.src = box.data;
+    copy.src_dtype = box.dtype;
+    copy.dst_dtype = s->as;
+    for (int d = (int)DYTI_COPY_DIMS - 1; d >= 0; d--) {
+        copy.size[d] = box.size[d];
+        copy.src_stride[d] = box.stride[d];
+        copy.dst_stride[d] = step;
+        step *= box.size[d];
+        elements *= (uint64_t)box.size[d];
+    }
+    assert_true(elements <= dyti_sample_most(s));
+    if (s->as != box.dtype) {
+        assert_true((size_t)step <= sizeof(stored));
+        assert_ok(dyti_kernels_reference.copy(NULL, &copy, 1));
+        memcpy(box.stride, copy.dst_stride, sizeof(box.stride));
+        box.data = stored;
+        box.dtype = s->as;
+    }
+    assert_ok(dyti_kernels_reference.hash(NULL, &box, 1, &sum));
+    return sum;
+}
+
+static void check_samples(void *self, uint64_t round)
+{
+    struct boxes_case c = boxes_case_new(round, 220000);
+    struct dyti_sample sample[MOST], there[MOST];
+    struct dyti_sample_list *list = NULL;
+    uint32_t count = 1 + draw(&c.random, MOST);
+    bool all = draw(&c.random, 4) == 0;
+    uint64_t sent;
+
+    for (uint32_t i = 0; i < count; i++) {
+        draw_sample(&c, i, all, &sample[i]);
+        there[i] = sample[i];
+        there[i].box.data =
+            c.dev_src + ((const unsigned char *)sample[i].box.data - c.src);
+    }
+    assert_ok(dyti_kernels_cuda.sample_make(self, there, count, &list));
+    assert_ok(dyti_kernels_cuda.wait(self));
+    sent = gpusim_uploads();
+    for (uint64_t seed = round; seed < round + 4; seed++) {
+        uint64_t got[MOST];
+
+        for (uint32_t i = 0; i < count; i++) {
+            got[i] = i; /* added to, not set */
+        }
+        assert_ok(dyti_kernels_cuda.sample_run(self, list, seed, got));
+        for (uint32_t i = 0; i < count; i++) {
+            uint64_t want = i + sample_want(&sample[i], seed);
+
+            if (got[i] != want) {
+                fail_msg("round %" PRIu64 ", seed %" PRIu64
+                         ": sample %u of %s as %s is %" PRIx64
+                         ", want %" PRIx64,
+                         round, seed, i, dyti_dtype_name(sample[i].box.dtype),
+                         dyti_dtype_name(sample[i].as), got[i], want);
+            }
+        }
+    }
+    assert_int_equal(sent, gpusim_uploads()); /* a seed is all that is sent */
+    dyti_kernels_cuda.sample_free(self, list);
+    boxes_case_free(&c);
+}
+
+static void samples_are_drawn_as_by_the_host(void **state)
+{
+    uint64_t rounds = dyt_test_rounds(40, 1000);
+
+    (void)state;
+    for (uint64_t round = 0; round < rounds; round++) {
+        void *self = NULL;
+
+        gpusim_set_order(GPUSIM_LATE, round % 3);
+        assert_ok(dyti_kernels_cuda.open(NULL, &self));
+        check_samples(self, round);
+        dyti_kernels_cuda.close(self);
+        assert_int_equal(0, gpusim_unexpected());
+        if (round % 16 == 15) {
+            gpusim_reset();
+        }
+    }
+}
+
+/* More of them than results come at a time, and nothing to draw. */
+static void a_list_of_samples_has_any_length(void **state)
+{
+    enum { COUNT = 9000 };
+    struct boxes_case c = boxes_case_new(11, COUNT * 4);
+    struct dyti_sample *sample = calloc(COUNT, sizeof(*sample));
+    uint64_t *got = calloc(COUNT, sizeof(*got));
+    struct dyti_sample_list *list = NULL;
+    void *self = NULL;
+
+    (void)state;
+    assert_true(sample != NULL && got != NULL);
+    assert_ok(dyti_kernels_cuda.open(NULL, &self));
+    for (uint32_t i = 0; i < COUNT; i++) {
+        sample[i] = (struct dyti_sample){.box = {.data = c.dev_src + i * 4,
+                                                 .size = {1, 1, 1, 2},
+                                                 .stride = {0, 0, 0, 2},
+                                                 .index_stride = {0, 0, 0, 1},
+                                                 .salt = i,
+                                                 .dtype = DYTI_BF16},
+                                         .as = DYTI_BF16,
+                                         .step = {1, 1, 1, 1},
+                                         .count = {1, 1, 1, i % 7 == 0 ? 0 : 1},
+                                         .starts = {1, 1, 1, 3},
+                                         .key = i};
+    }
+    assert_ok(dyti_kernels_cuda.sample_make(self, sample, COUNT, &list));
+    assert_ok(dyti_kernels_cuda.sample_run(self, list, 5, got));
+    for (uint32_t i = 0; i < COUNT; i++) {
+        sample[i].box.data = c.src + i * 4;
+        assert_int_equal(sample_want(&sample[i], 5), got[i]);
+    }
+    dyti_kernels_cuda.sample_free(self, list);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        sample[i].count[3] = 0;
+    }
+    assert_ok(dyti_kernels_cuda.sample_make(self, sample, COUNT, &list));
+    memset(got, 0, COUNT * sizeof(*got));
+    assert_ok(dyti_kernels_cuda.sample_run(self, list, 5, got));
+    assert_int_equal(0, got[COUNT - 1]);
+    dyti_kernels_cuda.sample_free(self, list);
+    dyti_kernels_cuda.sample_free(self, NULL);
+    dyti_kernels_cuda.close(self);
+    free(sample);
+    free(got);
+    boxes_case_free(&c);
+}
+
 static const struct CMUnitTest tests[] = {
     sim_test(hashes_are_those_of_the_host),
     sim_test(sums_do_not_depend_on_the_cut),
+    sim_test(samples_are_drawn_as_by_the_host),
+    sim_test(a_list_of_samples_has_any_length),
 };
 DYT_TEST_MAIN(tests)

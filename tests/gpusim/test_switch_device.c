@@ -1,7 +1,7 @@
 /* Switches of ranks with memory of devices, as no rank of a host has them: host
  * ranks among them, memory that sleeps and wakes, devices that are full or
  * break, and what a later switch sends to its device: nothing. */
-#include "switch_world.h"
+#include "switch_scene.h"
 
 #include "edm/residency.h"
 #include "mover/message/message.h"
@@ -27,10 +27,7 @@ static void scene_rank(struct dyt_rank *me)
     const struct scene *scene = me->arg;
     struct sw_rank rank;
 
-    if (sw_rank_open(&rank, me, scene->seed, scene->world_size,
-                     scene->memory) != DYT_OK) {
-        rank_wrong(me, "%s", dyti_error_text());
-    } else {
+    if (sw_enter(&rank, me, scene->seed, scene->world_size, scene->memory)) {
         scene->body(&rank, scene);
     }
     sw_rank_close(&rank);
@@ -39,35 +36,14 @@ static void scene_rank(struct dyt_rank *me)
 static void play(enum dyt_ranks_kind kind,
                  const struct dyti_arena_options *options, struct scene *scene)
 {
-    struct sw_memory memory;
-    struct sw_case c;
+    struct sw_stage stage = {.kind = kind,
+                             .seed = scene->seed,
+                             .world_size = scene->world_size,
+                             .options = options};
 
     scene->shared = dyt_ranks_shared(2 * sizeof(*scene->shared));
-    assert_ok(sw_case_init_mode(&c, scene->seed, scene->world_size, options));
-    sw_memory_open(&memory, &c, kind);
-    scene->memory = &memory;
-    dyt_ranks_run(kind, scene->world_size, scene_rank, scene);
-    sw_memory_close(&memory, scene->world_size);
-    sw_case_fini(&c);
+    sw_play(&stage, scene_rank, scene, &scene->memory);
     munmap((void *)scene->shared, 2 * sizeof(*scene->shared));
-}
-
-/* All ranks are in both layouts, and rollout parks the optimizer state. */
-static uint64_t good_seed(uint64_t seed, uint32_t world_size)
-{
-    for (;; seed++) {
-        struct sw_case c;
-        bool good;
-
-        assert_ok(sw_case_init(&c, seed, world_size));
-        good = c.layout[DYTI_ARENA_TRAIN]->member_count == world_size &&
-               c.layout[DYTI_ARENA_ROLLOUT]->member_count == world_size &&
-               !c.moves_optimizer;
-        sw_case_fini(&c);
-        if (good) {
-            return seed;
-        }
-    }
 }
 
 /* Goes on, to where the others are. */
@@ -76,13 +52,6 @@ static void rank_none(struct dyt_rank *me, enum dyt_status st)
     if (st != DYT_OK) {
         rank_wrong(me, "%s", dyti_error_text());
     }
-}
-
-static void meet(const struct sw_rank *rank)
-{
-    struct dyti_group all = dyti_world_all(rank->world);
-
-    rank_none(rank->me, all.size == 1 ? DYT_OK : all.ops->barrier(all.self));
 }
 
 /* ---- hosts and devices in one world -----------------------------------------
@@ -184,6 +153,8 @@ static void what_is_not_mapped_is_not_direct(void **state)
 /* ---- what goes to the device, once ------------------------------------------
  */
 
+/* Off, sampled and full, there and back, each with both address sets of a rank
+ * that has two; then all of it again. */
 static void cached(struct sw_rank *rank, const struct scene *scene)
 {
     struct dyt_rank *me = rank->me;
@@ -191,18 +162,19 @@ static void cached(struct sw_rank *rank, const struct scene *scene)
     size_t free_bytes[2] = {0}, total;
 
     sw_update(rank, DYTI_ARENA_TRAIN, 1);
-    for (uint64_t n = 0; n < 6 && me->wrong[0] == '\0'; n++) {
+    for (uint64_t n = 0; n < 24 && me->wrong[0] == '\0'; n++) {
         struct dyti_switch_report report;
         struct dyti_switch_order order = {.epoch = n + 1,
                                           .version = n + 1,
                                           .unmanaged = true,
-                                          .keep_abandoned = true};
+                                          .keep_abandoned = true,
+                                          .verify = sw_verify(n / 4)};
 
-        meet(rank);
-        if (n == 2) {
+        sw_meet(rank);
+        if (n == 12) {
             sent = gpusim_uploads();
             rank_true(me, cudaMemGetInfo(&free_bytes[0], &total) == 0);
-            meet(rank);
+            sw_meet(rank);
         }
         rank_ok(me,
                 sw_switch(rank,
@@ -210,10 +182,10 @@ static void cached(struct sw_rank *rank, const struct scene *scene)
                           n % 2 == 0 ? DYTI_ARENA_ROLLOUT : DYTI_ARENA_TRAIN,
                           &scene->options, &order, &report));
     }
-    meet(rank);
+    sw_meet(rank);
     memory = gpusim_uploads();
     rank_true(me, cudaMemGetInfo(&free_bytes[1], &total) == 0);
-    meet(rank);
+    sw_meet(rank);
     rank_true(me, sent > 0 && memory == sent);
     rank_true(me, free_bytes[0] == free_bytes[1]);
     rank_true(me, sw_check_all(rank, DYTI_ARENA_TRAIN, 1));
@@ -229,7 +201,7 @@ static void later_switches_send_and_take_nothing(void **state)
 
         for (uint64_t i = 0; i < rounds; i++) {
             struct scene scene = {
-                .seed = good_seed(40 + (uint64_t)mode, 3),
+                .seed = sw_good_seed(40 + (uint64_t)mode, 3),
                 .world_size = 3,
                 .body = cached,
                 .options = {.mover = ((uint64_t)mode + i) % 2 == 0
@@ -243,6 +215,48 @@ static void later_switches_send_and_take_nothing(void **state)
             sw_message = NULL;
         }
     }
+}
+
+/* ---- what a tool sees -------------------------------------------------------
+ */
+
+static void shown(struct sw_rank *rank, const struct scene *scene)
+{
+    struct dyt_rank *me = rank->me;
+    const char *exec = "exec: prepare()exec: transfer()exec: verify()"
+                       "exec: vote()";
+    struct dyti_switch_report report;
+    struct dyti_switch_order order = {
+        .epoch = 1, .version = 1, .unmanaged = true};
+
+    sw_update(rank, DYTI_ARENA_TRAIN, 1);
+    for (uint64_t n = 0; n < 2; n++) { /* planned, and found */
+        char want[160];
+
+        snprintf(want, sizeof(want), "%s%s", n == 0 ? "plan()sched()" : "",
+                 exec);
+        gpusim_ranges_clear();
+        rank_ok(me, sw_switch(rank, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT,
+                              &scene->options, &order, &report));
+        if (strcmp(want, gpusim_ranges()) != 0) {
+            rank_wrong(me, "switch %" PRIu64 ": %s, want %s", n,
+                       gpusim_ranges(), want);
+        }
+        order.epoch++;
+        rank_ok(me, sw_switch(rank, DYTI_ARENA_ROLLOUT, DYTI_ARENA_TRAIN,
+                              &scene->options, &order, &report));
+        order.epoch++;
+    }
+}
+
+static void stages_are_ranges_of_a_switch(void **state)
+{
+    struct dyti_arena_options options = {.work_bytes = SW_WORK_BYTES};
+    struct scene scene = {
+        .seed = sw_good_seed(80, 2), .world_size = 2, .body = shown};
+
+    (void)state;
+    play(DYT_RANKS_PROCESSES, &options, &scene);
 }
 
 /* ---- memory that sleeps
@@ -274,7 +288,7 @@ static enum dyt_status managed(struct sw_rank *rank, uint64_t n, bool out,
                                       .version = n + 1,
                                       .unmanaged = true,
                                       .keep_abandoned = true,
-                                      .verify = sw_verify(n)};
+                                      .verify = DYTI_VERIFY_SAMPLE};
     struct dyti_switch_report report;
     struct dyti_switch *self = NULL;
     enum dyt_status st =
@@ -299,7 +313,7 @@ static enum dyt_status use_work(const struct sw_rank *rank)
  * Peers hold nothing of it either. */
 static uint64_t besides(const struct sw_rank *rank, const struct scene *scene)
 {
-    meet(rank);
+    sw_meet(rank);
     return gpusim_held_bytes() - touched(rank, scene);
 }
 
@@ -308,7 +322,7 @@ static void cycles(struct sw_rank *rank, const struct scene *scene)
     struct dyt_rank *me = rank->me;
     uint64_t base = 0;
 
-    for (uint64_t n = 0; n < 2 && me->wrong[0] == '\0'; n++) {
+    for (uint64_t n = 0; n < 3 && me->wrong[0] == '\0'; n++) {
         for (int way = 0; way < 2 && me->wrong[0] == '\0'; way++) {
             struct dyti_world_switch_memory memory = {0};
 
@@ -325,7 +339,7 @@ static void cycles(struct sw_rank *rank, const struct scene *scene)
                 me, way == 0
                         ? sw_check(rank, DYTI_ARENA_ROLLOUT, DYTI_PARAM, n + 1)
                         : sw_check_all(rank, DYTI_ARENA_TRAIN, n + 1));
-            if (n == 0) { /* both switches have their lists then */
+            if (n < 2) { /* both address sets have their lists then */
                 base = besides(rank, scene);
             } else if (besides(rank, scene) != base) {
                 rank_wrong(me, "%" PRIu64 " bytes held besides, %" PRIu64,
@@ -344,7 +358,7 @@ static void what_a_switch_gives_back_is_nobodys(void **state)
                                                  (enum dyti_switch_mode)mode,
                                              .work_bytes = KV_BYTES,
                                              .staging_bytes = 1u << 16};
-        struct scene scene = {.seed = good_seed(60 + (uint64_t)mode, 3),
+        struct scene scene = {.seed = sw_good_seed(60 + (uint64_t)mode, 3),
                               .world_size = 3,
                               .body = cycles};
 
@@ -367,24 +381,24 @@ static void sleeper(struct sw_rank *rank, const struct scene *scene)
     rank_ok(me, managed(rank, 0, true, &memory));
     base = besides(rank, scene);
     before = touched(rank, scene);
-    meet(rank);
+    sw_meet(rank);
     rank_ok(me, dyti_world_release(rank->world, tags, 0, &report));
     rank_true(me, report.bytes >= KV_BYTES);
     rank_true(me, touched(rank, scene) + report.bytes == before);
-    meet(rank);
+    sw_meet(rank);
     rank_ok(me, dyti_world_refresh(rank->world));
     rank_true(me, besides(rank, scene) == base); /* peers have let go, too */
-    meet(rank);
+    sw_meet(rank);
     rank_ok(me, dyti_world_restore(rank->world, tags, &report));
     rank_true(me, touched(rank, scene) == before);
-    meet(rank);
+    sw_meet(rank);
     rank_ok(me, dyti_world_refresh(rank->world));
     rank_true(me, besides(rank, scene) == base);
     rank_status(me, DYT_ERR_STATE,
                 dyti_control_check_rank(
                     dyti_world_control(rank->world), me->rank,
                     dyti_region_bit(DYTI_ARENA_ROLLOUT, DYTI_PARAM)));
-    meet(rank);
+    sw_meet(rank);
     sw_update(rank, DYTI_ARENA_TRAIN, 2);
     rank_ok(me, managed(rank, 1, true, &memory));
     rank_true(me, sw_check(rank, DYTI_ARENA_ROLLOUT, DYTI_PARAM, 2));
@@ -397,7 +411,7 @@ static void what_sleeps_is_the_devices_again(void **state)
 {
     struct dyti_arena_options options = {.work_bytes = KV_BYTES};
     struct scene scene = {
-        .seed = good_seed(70, 3), .world_size = 3, .body = sleeper};
+        .seed = sw_good_seed(70, 3), .world_size = 3, .body = sleeper};
 
     (void)state;
     play(DYT_RANKS_PROCESSES, &options, &scene);
@@ -434,7 +448,7 @@ static void a_full_device_refuses_for_all(void **state)
 {
     struct dyti_arena_options options = {.work_bytes = KV_BYTES};
     struct scene scene = {
-        .seed = good_seed(80, 3), .world_size = 3, .body = full};
+        .seed = sw_good_seed(80, 3), .world_size = 3, .body = full};
 
     (void)state;
     play(DYT_RANKS_PROCESSES, &options, &scene);
@@ -457,7 +471,7 @@ static void broken(struct sw_rank *rank, const struct scene *scene)
                           &scene->options, &order, &report));
     order.epoch = order.version = 2;
     sw_update(rank, DYTI_ARENA_TRAIN, 2);
-    meet(rank);
+    sw_meet(rank);
     if (me->rank == BROKEN) {
         gpusim_fail_work(1 + scene->seed % 2, (int)cudaErrorLaunchFailure);
     }
@@ -467,10 +481,10 @@ static void broken(struct sw_rank *rank, const struct scene *scene)
     rank_true(me, report.version == 1);
     if (me->rank == BROKEN) {
         rank_true(me, st == DYT_ERR_DEVICE && gpusim_has_failed());
-        meet(rank);
+        sw_meet(rank);
         _exit(0); /* its device is of no use to it any more */
     }
-    meet(rank);
+    sw_meet(rank);
     rank_true(me, st == DYT_ERR_PEER); /* of who was first to hear of it */
     rank_true(me, sw_check(rank, DYTI_ARENA_TRAIN, DYTI_MASTER, 2));
 }
@@ -482,7 +496,7 @@ static void a_device_that_breaks_leaves_the_old(void **state)
         struct dyti_arena_options options = {
             .mode = seed % 4 == 3 ? DYTI_MODE_DOUBLE : DYTI_MODE_TRANSACTIONAL,
             .work_bytes = SW_WORK_BYTES};
-        struct scene scene = {.seed = good_seed(10 * seed, 3),
+        struct scene scene = {.seed = sw_good_seed(10 * seed, 3),
                               .world_size = 3,
                               .body = broken,
                               .options = {.mover = seed % 2 == 0
@@ -499,6 +513,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(hosts_and_devices_share_a_world),
     cmocka_unit_test(what_is_not_mapped_is_not_direct),
     cmocka_unit_test(later_switches_send_and_take_nothing),
+    cmocka_unit_test(stages_are_ranges_of_a_switch),
     cmocka_unit_test(what_a_switch_gives_back_is_nobodys),
     cmocka_unit_test(what_sleeps_is_the_devices_again),
     cmocka_unit_test(a_full_device_refuses_for_all),

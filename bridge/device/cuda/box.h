@@ -30,9 +30,18 @@ struct dyti_cuda_hash_box {
     uint64_t data, index, salt;
     uint64_t size[DYTI_CUDA_DIMS];
     int64_t stride[DYTI_CUDA_DIMS], index_stride[DYTI_CUDA_DIMS];
-    uint32_t word; /* of the sums, where this box's is added */
-    uint8_t bytes; /* of an element */
-    uint8_t reserved[3];
+    uint32_t word;     /* of the sums, where this box's is added */
+    uint8_t bytes;     /* of an element */
+    uint8_t dtype, as; /* equal: elements are hashed as they are stored */
+    uint8_t reserved;
+};
+
+/* Of which a seed draws a box to hash: ops/sample.h, with box.index left as it
+ * is there. */
+struct dyti_cuda_sample {
+    struct dyti_cuda_hash_box box; /* of the whole piece, dims as they come */
+    uint64_t lo[DYTI_CUDA_DIMS], step[DYTI_CUDA_DIMS], count[DYTI_CUDA_DIMS];
+    uint64_t starts[DYTI_CUDA_DIMS], key;
 };
 
 #endif /* DYTI_DEVICE_CUDA_BOX_H */

@@ -392,7 +392,9 @@ void dyti_cuda_hash_box_make(const struct dyti_hash_box *box, uint32_t word,
                                     .index = box->index,
                                     .salt = box->salt,
                                     .word = word,
-                                    .bytes = (uint8_t)bytes};
+                                    .bytes = (uint8_t)bytes,
+                                    .dtype = box->dtype,
+                                    .as = box->dtype};
     memcpy(out_box->size, x.size, sizeof(x.size));
     for (int d = 0; d < DIMS; d++) {
         out_box->stride[d] = x.b[d];

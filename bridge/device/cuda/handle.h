@@ -133,6 +133,20 @@ enum dyt_status dyti_cuda_list_unpack(void *self,
                                       struct dyti_copy_list **out_list);
 enum dyt_status dyti_cuda_list_run(void *self, struct dyti_copy_list *list);
 void dyti_cuda_list_free(void *self, struct dyti_copy_list *list);
+/* Any number of bytes to the device, through the ring. */
+enum dyt_status dyti_cuda_upload(struct dyti_cuda *k, void *there,
+                                 const void *from, uint64_t bytes);
+
+/* ---- samples.c ------------------------------------------------------------
+ */
+
+enum dyt_status dyti_cuda_sample_make(void *self,
+                                      const struct dyti_sample *sample,
+                                      size_t count,
+                                      struct dyti_sample_list **out_list);
+enum dyt_status dyti_cuda_sample_run(void *self, struct dyti_sample_list *list,
+                                     uint64_t seed, uint64_t *out_hash);
+void dyti_cuda_sample_free(void *self, struct dyti_sample_list *list);
 
 /* ---- gemm.c ---------------------------------------------------------------
  */

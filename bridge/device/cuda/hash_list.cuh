@@ -5,6 +5,7 @@
 #define DYTI_DEVICE_CUDA_HASH_LIST_CUH
 
 #include "device/cuda/box.h"
+#include "device/cuda/convert.cuh"
 #include "device/cuda/warp.cuh"
 
 namespace
@@ -107,7 +108,11 @@ __device__ __forceinline__ uint64_t hash_elements(const hash_box_t *b,
             address += static_cast<uint64_t>(b->stride[d]) * at;
             index += static_cast<uint64_t>(b->index_stride[d]) * at;
         }
-        sum += mix(b->salt, index, element(address, b->bytes));
+        rest = element(address, b->bytes);
+        if (b->dtype != b->as) {
+            rest = convert(static_cast<uint32_t>(rest), b->dtype, b->as);
+        }
+        sum += mix(b->salt, index, rest);
     }
     return sum;
 }
@@ -157,10 +162,16 @@ __device__ __forceinline__ void hash_part(const hash_box_t *box,
         uint64_t lo = mine.lo > first[i] ? mine.lo - first[i] : 0;
         uint64_t hi =
             (mine.hi < first[i + 1] ? mine.hi : first[i + 1]) - first[i];
+        uint64_t has = b->size[0] * b->size[1] * b->size[2] * b->size[3];
         bool rows = b->size[3] >= HASH_ROW_MIN && b->stride[3] == b->bytes &&
-                    b->bytes > 1;
-        uint64_t sum = rows ? hash_rows(b, lo, hi) : hash_elements(b, lo, hi);
+                    b->bytes > 1 && b->dtype == b->as;
+        uint64_t sum;
 
+        hi = hi < has ? hi : has;
+        if (lo >= hi) {
+            continue;
+        }
+        sum = rows ? hash_rows(b, lo, hi) : hash_elements(b, lo, hi);
         for (int by = 16; by > 0; by /= 2) {
             sum += __shfl_xor_sync(ALL, sum, by);
         }

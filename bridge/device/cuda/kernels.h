@@ -18,11 +18,16 @@ int dyti_cuda_copy_launch(const struct dyti_cuda_box *box,
                           uint32_t most_blocks, void *stream);
 
 /* sum[box.word] += content hash of each box (base/hash.h); first [count + 1] in
- * elements. */
+ * elements, which may be more than the box has. */
 int dyti_cuda_hash_launch(const struct dyti_cuda_hash_box *box,
                           const uint64_t *first, uint32_t count,
                           uint64_t elements, uint64_t *sum,
                           uint32_t most_blocks, void *stream);
+
+/* box[i] = what the seed draws of sample i; a box without elements: nothing. */
+int dyti_cuda_sample_launch(const struct dyti_cuda_sample *sample,
+                            uint32_t count, uint64_t seed,
+                            struct dyti_cuda_hash_box *box, void *stream);
 
 #ifdef __cplusplus
 }

@@ -198,8 +198,8 @@ enum dyt_status dyti_cuda_hash(void *self, const struct dyti_hash_box *box,
 
 /* ---- kept --------------------------------------------------------------- */
 
-static enum dyt_status upload(struct dyti_cuda *k, void *there,
-                              const void *from, uint64_t bytes)
+enum dyt_status dyti_cuda_upload(struct dyti_cuda *k, void *there,
+                                 const void *from, uint64_t bytes)
 {
     enum dyt_status st = DYT_OK;
 
@@ -242,10 +242,10 @@ static enum dyt_status keep(struct dyti_cuda *k,
             list->bytes = from->first[from->count];
             list->box = there;
             list->first = (uint64_t *)(void *)((unsigned char *)there + bytes);
-            st = upload(k, list->box, from->box, bytes);
+            st = dyti_cuda_upload(k, list->box, from->box, bytes);
         }
         if (st == DYT_OK) {
-            st = upload(k, list->first, from->first, places);
+            st = dyti_cuda_upload(k, list->first, from->first, places);
         }
     }
     if (st != DYT_OK) {
