@@ -48,10 +48,10 @@ vllm-check: model ## The plugin inside vLLM's CPU build, in an environment of it
 gpu-check: ## What needs a GPU; skipped where there is none
 	@scripts/gpu_check.sh
 
-asan: bootstrap ## Unit, contract and dist tests under address and undefined sanitizers
-	scripts/test.sh asan 'unit|contract|dist'
+asan: bootstrap ## Unit, contract, dist and gpusim tests under address and undefined sanitizers
+	scripts/test.sh asan 'unit|contract|dist|gpusim'
 
-tsan: bootstrap ## The same under the thread sanitizer
+tsan: bootstrap ## The same under the thread sanitizer, but gpusim
 	scripts/test.sh tsan 'unit|contract|dist'
 
 format: ## clang-format over all C and C++ sources

@@ -25,7 +25,7 @@ struct warp;
 struct block;
 
 // Where a thread or the scheduler goes on.
-#if defined(__x86_64__) && !defined(WITH_ASAN)
+#ifdef __x86_64__
 struct place {
     void *sp = nullptr;
 };
