@@ -3,7 +3,7 @@
 #ifndef DYT_GPUSIM_KERNELS_CASE_H
 #define DYT_GPUSIM_KERNELS_CASE_H
 
-#include "gpusim/boxes_case.h"
+#include "boxes_case.h"
 
 #include "device/cuda/table.h"
 

@@ -5,8 +5,11 @@
 
 #include "group_posts.h"
 
-#include "gpusim/gpusim.h"
-#include "gpusim/gpusim_nccl.h"
+#include "comm/nccl/nccl.h"
+#include "gpusim.h"
+#include "gpusim_nccl.h"
+
+#include <cuda_runtime_api.h>
 
 #define BYTES 4096u
 
