@@ -52,6 +52,9 @@ static void note_used(struct dyti_mirror *m,
     for (size_t i = 0; i < pieces->count; i++) {
         m->used[pieces->piece[i].row] = true;
     }
+    for (size_t i = 0; i < pieces->pad_count; i++) {
+        m->used[pieces->pad[i].row] = true; /* it may have nothing else */
+    }
 }
 
 /* Offsets in the segment, in `fd_offset`. */
@@ -223,17 +226,20 @@ enum dyt_status dyti_mirror_open(struct dyti_devices *devices,
     return DYT_OK;
 }
 
+static void close_way(const struct dyti_kernels *k, struct dyti_mirror_way *way)
+{
+    k->ops->list_free(k->self, way->list);
+    free(way->copy);
+    free(way->at);
+}
+
 static void close_part(const struct dyti_mirror *m, uint32_t device)
 {
     const struct dyti_kernels *k = &m->devices->device[device].kernels;
-    struct dyti_mirror_part *p = &m->part[device];
 
-    k->ops->list_free(k->self, p->take_list);
-    k->ops->list_free(k->self, p->give_list);
-    free(p->take);
-    free(p->give);
-    free(p->at);
-    free(p->stream);
+    close_way(k, &m->part[device].take);
+    close_way(k, &m->part[device].give);
+    free(m->part[device].stream);
 }
 
 void dyti_mirror_close(struct dyti_mirror *m)
@@ -419,16 +425,37 @@ static enum dyt_status check_targets(const struct binder *b)
                : st;
 }
 
-static enum dyt_status room_of(struct dyti_mirror_part *p, size_t count)
+static enum dyt_status room_of(struct dyti_mirror_way *way, size_t count)
 {
-    p->take = calloc(count + 1, sizeof(*p->take));
-    p->give = calloc(count + 1, sizeof(*p->give));
-    p->at = calloc(count + 1, sizeof(*p->at));
-    p->stream = calloc(count + 1, sizeof(*p->stream));
-    return p->take == NULL || p->give == NULL || p->at == NULL ||
-                   p->stream == NULL
+    way->copy = calloc(count + 1, sizeof(*way->copy));
+    way->at = calloc(count + 1, sizeof(*way->at));
+    return way->copy == NULL || way->at == NULL
                ? DYTI_FAIL(DYT_ERR_NOMEM, "%zu copies", count)
                : DYT_OK;
+}
+
+static enum dyt_status part_of(struct dyti_mirror_part *p, size_t count,
+                               size_t pad_count)
+{
+    enum dyt_status st = room_of(&p->take, count);
+
+    st = st != DYT_OK ? st : room_of(&p->give, count + pad_count);
+    p->stream = calloc(count + pad_count + 1, sizeof(*p->stream));
+    return st == DYT_OK && p->stream == NULL
+               ? DYTI_FAIL(DYT_ERR_NOMEM, "%zu streams", count)
+               : st;
+}
+
+static void add_copy(struct dyti_mirror_way *way, const struct dyti_copy *copy)
+{
+    uint64_t bytes = dyti_dtype_bytes((enum dyti_dtype)copy->dst_dtype);
+
+    for (uint32_t d = 0; d < DYTI_COPY_DIMS; d++) {
+        bytes *= (uint64_t)copy->size[d];
+    }
+    way->copy[way->count] = *copy;
+    way->at[way->count + 1] = way->at[way->count] + bytes;
+    way->count++;
 }
 
 static void note_stream(struct dyti_mirror_part *p, void *stream)
@@ -448,26 +475,60 @@ static enum dyt_status add_box(const struct binder *b, size_t index)
     const struct dyt_row *row = dyti_row_at(b->rows, piece->row);
     uint32_t device = dyti_devices_of(m->devices, row);
     struct dyti_mirror_part *p = &m->part[device];
-    struct dyti_copy *copy = &p->take[p->count];
     struct dyti_shard shard = shard_of(b, index, 0);
-    uint64_t bytes = dyti_dtype_bytes((enum dyti_dtype)row->dtype);
-    enum dyt_status st = copy_of(b, index, copy);
+    struct dyti_copy take = {0}, give = {0};
+    enum dyt_status st = copy_of(b, index, &take);
 
     if (st != DYT_OK) {
         return st;
     }
-    for (uint32_t d = 0; d < DYTI_COPY_DIMS; d++) {
-        bytes *= (uint64_t)copy->size[d];
-    }
-    turn(copy, &p->give[p->count]);
-    p->at[p->count + 1] = p->at[p->count] + bytes;
-    p->count++;
+    turn(&take, &give);
+    add_copy(&p->take, &take);
+    add_copy(&p->give, &give);
     note_stream(p, row->device.stream);
     m->hash[m->hash_count].row = piece->row;
     m->hash[m->hash_count].device = device;
-    dyti_hash_box_of(b->catalogue, &shard, copy->src,
+    dyti_hash_box_of(b->catalogue, &shard, take.src,
                      &m->hash[m->hash_count].box);
     m->hash_count++;
+    return DYT_OK;
+}
+
+/* Padding is zero in the mirror from the start, and nobody writes it there. */
+static enum dyt_status add_pad(const struct binder *b, size_t index)
+{
+    struct dyti_mirror *m = b->m;
+    const struct dyti_row_pad *there = &b->there->pad[index];
+    const struct dyti_row_pad *here = &b->here->pad[index];
+    const struct dyt_row *row = dyti_row_at(b->rows, there->row);
+    uint32_t shift = DYTI_COPY_DIMS - there->ndim;
+    struct dyti_mirror_part *p;
+    struct dyti_copy give = {.size = {1, 1, 1, 1},
+                             .src_dtype = (uint8_t)row->dtype,
+                             .dst_dtype = (uint8_t)row->dtype};
+
+    if (!m->has[there->row]) {
+        return DYT_OK;
+    }
+    if (there->ndim > DYTI_COPY_DIMS || here->row != there->row) {
+        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                         "row %s: padding of %u dims, at most %u are copied to "
+                         "a device",
+                         row->name, there->ndim, DYTI_COPY_DIMS);
+    }
+    give.src = (const unsigned char *)m->row[there->row].data + here->offset;
+    give.dst = (unsigned char *)row->data + there->offset;
+    for (uint32_t d = 0; d < there->ndim; d++) {
+        if (there->shape[d] == 0) {
+            return DYT_OK;
+        }
+        give.size[d + shift] = there->shape[d];
+        give.src_stride[d + shift] = here->stride[d];
+        give.dst_stride[d + shift] = there->stride[d];
+    }
+    p = &m->part[dyti_devices_of(m->devices, row)];
+    add_copy(&p->give, &give);
+    note_stream(p, row->device.stream);
     return DYT_OK;
 }
 
@@ -496,10 +557,13 @@ enum dyt_status dyti_mirror_bind(struct dyti_mirror *mirror,
         st = DYTI_FAIL(DYT_ERR_NOMEM, "%zu pieces", count);
     }
     for (size_t i = 0; i < mirror->devices->count && st == DYT_OK; i++) {
-        st = room_of(&mirror->part[i], count);
+        st = part_of(&mirror->part[i], count, there->pad_count);
     }
     for (size_t i = 0; i < count && st == DYT_OK; i++) {
         st = is_mirrored(&b, i) ? add_box(&b, i) : DYT_OK;
+    }
+    for (size_t i = 0; i < there->pad_count && st == DYT_OK && is_target; i++) {
+        st = add_pad(&b, i);
     }
     if (st == DYT_OK && is_target) {
         st = check_targets(&b);

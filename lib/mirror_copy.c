@@ -9,16 +9,12 @@
 /* ---- lists ----------------------------------------------------------------
  */
 
-static enum dyt_status upload_part(const struct dyti_kernels *k,
-                                   struct dyti_mirror_part *p)
+static enum dyt_status upload(const struct dyti_kernels *k,
+                              struct dyti_mirror_way *way)
 {
-    enum dyt_status st =
-        k->ops->list_make(k->self, p->take, p->count, &p->take_list);
-
-    st = st != DYT_OK
-             ? st
-             : k->ops->list_make(k->self, p->give, p->count, &p->give_list);
-    return st != DYT_OK ? st : dyti_kernels_wait(k);
+    return way->count == 0
+               ? DYT_OK
+               : k->ops->list_make(k->self, way->copy, way->count, &way->list);
 }
 
 enum dyt_status dyti_mirror_upload(struct dyti_mirror *m)
@@ -28,9 +24,11 @@ enum dyt_status dyti_mirror_upload(struct dyti_mirror *m)
     pthread_mutex_lock(&m->devices->lock);
     for (size_t i = 0; i < m->devices->count && st == DYT_OK && m->pinned;
          i++) {
-        if (m->part[i].count > 0) {
-            st = upload_part(&m->devices->device[i].kernels, &m->part[i]);
-        }
+        const struct dyti_kernels *k = &m->devices->device[i].kernels;
+
+        st = upload(k, &m->part[i].take);
+        st = st != DYT_OK ? st : upload(k, &m->part[i].give);
+        st = st != DYT_OK ? st : dyti_kernels_wait(k);
     }
     pthread_mutex_unlock(&m->devices->lock);
     return st;
@@ -132,18 +130,18 @@ static enum dyt_status carry(const struct dyti_mirror *m,
                                 : st;
 }
 
-static enum dyt_status copy_part(const struct dyti_mirror *m,
-                                 const struct dyti_kernels *k,
-                                 const struct dyti_mirror_part *p, bool take)
+static enum dyt_status copy_way(const struct dyti_mirror *m,
+                                const struct dyti_kernels *k,
+                                const struct dyti_mirror_way *way, bool take)
 {
     struct dyti_stream_boxes stream = {
-        .box = take ? p->take : p->give, .at = p->at, .box_count = p->count};
+        .box = way->copy, .at = way->at, .box_count = way->count};
     struct dyti_stream_cursor cursor = {0};
-    uint64_t end = p->at[p->count];
+    uint64_t end = way->at[way->count];
     enum dyt_status st = DYT_OK;
 
     if (m->pinned) {
-        return k->ops->list_run(k->self, take ? p->take_list : p->give_list);
+        return k->ops->list_run(k->self, way->list);
     }
     dyti_stream_seek(&stream, 0, &cursor);
     for (uint64_t lo = 0; lo < end && st == DYT_OK; lo += DYTI_MIRROR_CHUNK) {
@@ -164,10 +162,11 @@ static enum dyt_status copy_all(struct dyti_mirror *m, void *event, bool take)
     for (size_t i = 0; i < m->devices->count && st == DYT_OK; i++) {
         const struct dyti_kernels *k = &m->devices->device[i].kernels;
         const struct dyti_mirror_part *p = &m->part[i];
+        const struct dyti_mirror_way *way = take ? &p->take : &p->give;
 
-        if (p->count > 0) {
+        if (way->count > 0) {
             st = come_after(k, p, event);
-            st = st != DYT_OK ? st : copy_part(m, k, p, take);
+            st = st != DYT_OK ? st : copy_way(m, k, way, take);
         }
     }
     st = wait_all(m, st);

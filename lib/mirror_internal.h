@@ -5,14 +5,19 @@
 #include "lib/link_internal.h"
 #include "lib/mirror.h"
 
+/* Boxes that are copied one way. */
+struct dyti_mirror_way {
+    struct dyti_copy *copy; /* [count]; owned */
+    uint64_t *at;           /* [count + 1] bytes of them as a stream; owned */
+    uint32_t count;
+    struct dyti_copy_list *list; /* pinned: on the device */
+};
+
 /* What is copied to and from one device. */
 struct dyti_mirror_part {
-    struct dyti_copy *take, *give; /* [count] the same boxes; owned */
-    uint64_t *at;                  /* [count + 1] bytes of them as a stream */
-    uint32_t count;
+    struct dyti_mirror_way take, give; /* give: padding besides */
     void **stream; /* [stream_count] of the rows, each once; owned */
     uint32_t stream_count;
-    struct dyti_copy_list *take_list, *give_list; /* pinned: on the device */
 };
 
 struct dyti_mirror_hash {

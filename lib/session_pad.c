@@ -48,7 +48,8 @@ void dyti_session_clear_padding(struct dyt_session *s, uint32_t set)
                                   ? dyti_mapped_row(s->mapped, p->row, set)
                                   : row->data;
 
-        /* known by a descriptor alone, or a device's: left as it is */
+        /* known by a descriptor alone: left as it is; a device's comes with its
+         * mirror */
         if (base != NULL && row->device.type == DYT_DEVICE_HOST) {
             clear(base, p, dyti_dtype_bytes((enum dyti_dtype)row->dtype));
         }

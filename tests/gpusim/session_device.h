@@ -134,6 +134,7 @@ static inline bool holds_there(struct party *p, uint64_t version)
         void *copy = p->there[r] == NULL
                          ? NULL
                          : dyt_sim_get(p->there[r], row_bytes(p->m, r));
+        float rest = p->m->padded[r] ? 0.0f : UNTOUCHED;
         struct version_check c = {.version = version,
                                   .data = copy,
                                   .seen = calloc(n + 1u, 1),
@@ -145,7 +146,7 @@ static inline bool holds_there(struct party *p, uint64_t version)
             assert_non_null(c.seen);
             ok = visit_row(p->m, r, check_element, &c);
             for (size_t i = 0; i < n && ok; i++) {
-                ok = c.seen[i] || get(&p->m->row[r], copy, i) == UNTOUCHED;
+                ok = c.seen[i] || get(&p->m->row[r], copy, i) == rest;
             }
         }
         if (!ok) {

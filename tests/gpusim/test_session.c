@@ -65,6 +65,33 @@ static void rows_of_both_kinds_are_one_version(void **state)
     all_end(&s);
 }
 
+/* A server's row by its table of rules, whose padding is zero afterwards. */
+static void padding_is_zero_there_too(void **state)
+{
+    struct scene s = {.folder = session_folder(), .trainers = 1};
+
+    (void)state;
+    s.receivers = 2;
+    s.trainer[0].m = member_new(s.folder, DYT_ROLE_TRAINER, 0, 0, 1);
+    WHOLE(s.trainer[0].m, "model.embed_tokens.weight", DYT_F32, 50, 4);
+    put_on_device(&s.trainer[0], 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct member *m = member_new(s.folder, DYT_ROLE_RECEIVER, 0, i, 2);
+
+        s.receiver[i].m = m;
+        assert_ok(dyt_rules_builtin("vllm/llama", &m->rules));
+        m->by_rules = m->padded[0] = true;
+        ROW(m, "model.embed_tokens.weight", DYT_F32, 32, 4);
+        member_piece(m, "model.embed_tokens.weight", 2, SHAPE(50, 4), 0,
+                     i == 0 ? 0 : 32, i == 0 ? 32 : 50, 0);
+        put_on_device(&s.receiver[i], 0);
+    }
+    all_enter(&s);
+    pass_version(&s, 1);
+    pass_version(&s, 2);
+    all_end(&s);
+}
+
 /* A trainer's process, which has a device of its own. */
 static int be_a_trainer(struct member *m)
 {
@@ -291,6 +318,7 @@ static const struct CMUnitTest tests[] = {
     sim_test(processes_share_a_mirror), /* first: its child starts a device */
     sim_test(versions_arrive_whole),
     sim_test(rows_have_one_hash),
+    sim_test(padding_is_zero_there_too),
     sim_test(rows_of_both_kinds_are_one_version),
     sim_test(devices_are_named_by_uuid),
     sim_test(what_is_queued_comes_first),
