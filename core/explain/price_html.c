@@ -134,6 +134,29 @@ static void put_strategy_table(const struct dyti_price *p, FILE *out)
           out);
 }
 
+/* What transfers are together, and which streams run so. */
+static void put_collectives(const struct dyti_price *p, FILE *out)
+{
+    const char *sep = "<p>Collectives: ";
+
+    for (int k = 0; k < DYTI_COLLECTIVE_KIND_COUNT; k++) {
+        enum dyti_collective_kind kind = (enum dyti_collective_kind)k;
+        struct dyti_collective_sum s = dyti_collective_sum(&p->promotion, kind);
+
+        if (s.count > 0 || p->run_as_one[k] > 0) {
+            fprintf(out, "%s%u x %s of up to %u ranks (%s; %u run as one)", sep,
+                    s.count, dyti_collective_kind_name(kind), s.members,
+                    dyti_words_bytes(s.bytes).text, p->run_as_one[k]);
+            sep = ", ";
+        }
+    }
+    if (p->promotion.count > 0) {
+        fprintf(out, "; all of them run so: %s simulated",
+                dyti_words_seconds(p->promoted.seconds).text);
+    }
+    fputs(*sep == ',' ? ".</p>\n" : "<p>No collectives.</p>\n", out);
+}
+
 /* ---- the traffic matrix -------------------------------------------------- */
 
 /* Bytes between blocks of ranks. */
@@ -363,6 +386,7 @@ static enum dyt_status put_switch(const struct dyti_price *price,
     put_memory_table(price, out);
     put_bounds_table(price, out);
     put_strategy_table(price, out);
+    put_collectives(price, out);
     st = put_matrix(price, out);
     if (st == DYT_OK && price->row[0].simulation.bar_count > 0) {
         put_memory_line(price, out);

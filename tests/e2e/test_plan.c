@@ -152,6 +152,7 @@ static void check_page(const char *path, size_t switches)
     assert_non_null(strstr(page, "Who sends whom"));
     assert_non_null(strstr(page, "Memory over time"));
     assert_non_null(strstr(page, "Links over time"));
+    assert_non_null(strstr(page, "ollectives"));
     for (char *p = page; (p = strstr(p, "<svg")) != NULL; p++) {
         open++;
     }
