@@ -92,7 +92,8 @@ static enum dyt_status take_version(dyt_session *s, uint64_t version,
     int64_t start = dyti_session_now();
     uint64_t epoch = 0;
     char text[DYTI_SESSION_TEXT_BYTES];
-    enum dyt_status st = DYT_OK, resumed;
+    enum dyt_status st = DYT_OK, resumed = DYT_OK;
+    bool mine; /* the pause, if there is one: not another thread's */
 
     if (out_report != NULL) {
         st = dyti_struct_check("dyt_switch_report", out_report->struct_size,
@@ -105,12 +106,16 @@ static enum dyt_status take_version(dyt_session *s, uint64_t version,
     epoch = s->report.epoch;
     st = check_receive(s, event);
     pthread_mutex_unlock(&s->lock);
+    mine = st == DYT_OK;
     st = st != DYT_OK ? st
                       : dyti_session_call(s, DYTI_CALL_RECEIVE, &r, deadline_ns,
                                           withdraw, NULL);
+    mine = mine && st != DYT_ERR_BUSY;
     snprintf(text, sizeof(text), "%s", dyti_error_message());
     pthread_mutex_lock(&s->lock);
-    resumed = dyti_session_resume(s);
+    if (mine) {
+        resumed = dyti_session_resume(s);
+    }
     if (out_report != NULL) {
         copy_report(s, st, epoch, start, out_report);
     }
