@@ -133,6 +133,8 @@ if [ "${1:-}" = --python ]; then # where it is or would be
   exit 0
 fi
 mkdir -p "$cache/venv" build/vllm-check
+exec 7>build/vllm-check/lock # two runs of this clone would share its environment
+flock ${ci:+-w "$check_seconds"} 7 || skip "another one runs in this clone"
 if [ -n "$ci" ]; then
   exec 8>"$cache/venv/vllm-check.lock"
   flock -w "$check_seconds" 8 || skip "another one runs on this machine"
