@@ -192,6 +192,7 @@ static void what_is_queued_comes_first(void **state)
         write_there(t, version);
         offered.version = version;
         offered.event = by_event ? t->event : NULL;
+        offered.snapshot = version > 3; /* adds nothing */
         assert_ok(dyt_session_offer(t->m->session, &offered, &ticket));
         /* offered is what was; this is free */
         assert_ok(dyt_session_will_write(t->m->session));
