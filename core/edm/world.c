@@ -274,8 +274,8 @@ enum dyt_status dyti_world_open(const struct dyti_world_params *params,
                                params->world_size, params->rank, params->group);
     if (st == DYT_OK) {
         world->message_at = world->table.total_bytes;
-        world->table.total_bytes +=
-            dyti_world_message_bytes(params->message_group, params->world_size);
+        world->table.total_bytes += dyti_world_message_bytes(
+            params->message_group, params->group, params->world_size);
         st = allocate(world);
     }
     if (st == DYT_OK) {

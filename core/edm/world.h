@@ -66,7 +66,8 @@ struct dyti_world_params {
     const struct dyti_mover_ops *message; /* of messages; NULL: none */
     /* What carries messages where all ranks have memory of devices; NULL:
      * `group` does.  Its region lies behind those of the control segment, which
-     * so is dyti_world_message_bytes() larger. */
+     * so is dyti_world_message_bytes() larger.  Between hosts a group of the
+     * sort of `group` carries for it what its members would share. */
     const struct dyti_group_ops *message_group;
     /* [world_size] host of each rank: memory of other hosts is not mapped, and
      * links to them go by messages.  So do links between ranks of which one has
@@ -97,6 +98,7 @@ enum dyt_status dyti_world_control_bytes(
 
 /* What a group of messages adds to it. */
 uint64_t dyti_world_message_bytes(const struct dyti_group_ops *message_group,
+                                  const struct dyti_group_ops *group,
                                   uint32_t world_size);
 
 /**

@@ -40,6 +40,16 @@ static bool may_map(const struct dyti_world *world, uint32_t a, uint32_t b)
            dyti_world_is_device(world, a) == dyti_world_is_device(world, b);
 }
 
+bool dyti_world_is_spread(const struct dyti_world_params *params)
+{
+    for (uint32_t r = 0; params->host != NULL && r < params->world_size; r++) {
+        if (params->host[r] != params->host[0]) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool has_devices(const struct dyti_world *world)
 {
     for (uint32_t r = 0; r < world->params.world_size; r++) {

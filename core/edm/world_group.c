@@ -5,12 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+static uint64_t region_of(const struct dyti_group_ops *ops, uint32_t size)
+{
+    return (ops->region_bytes(size) + 63u) / 64u * 64u;
+}
+
+/* Its own, and that of the group of hosts that carries for it. */
 uint64_t dyti_world_message_bytes(const struct dyti_group_ops *message_group,
+                                  const struct dyti_group_ops *group,
                                   uint32_t world_size)
 {
-    return message_group == NULL
-               ? 0
-               : (message_group->region_bytes(world_size) + 63u) / 64u * 64u;
+    return message_group == NULL ? 0
+                                 : region_of(message_group, world_size) +
+                                       region_of(group, world_size);
 }
 
 /* ---- teams ------------------------------------------------------------------
@@ -81,25 +88,56 @@ static enum dyt_status make_teams(struct dyti_world *world)
 /* ---- open and close ---------------------------------------------------------
  */
 
-/* A group of devices is for worlds in which all are of devices: who has memory
- * of a host has no part in it. */
-enum dyt_status dyti_world_open_messages(struct dyti_world *world)
+static struct dyti_group_params params_of(const struct dyti_world *world)
 {
     const struct dyti_world_params *params = &world->params;
-    struct dyti_group_params group = {
-        .struct_size = sizeof(group),
+
+    return (struct dyti_group_params){
+        .struct_size = sizeof(struct dyti_group_params),
         .name = "messages",
         .rank = params->rank,
         .size = params->world_size,
         .world_rank = world->table.entry[0].member,
         .shared = (unsigned char *)world->control_mem.base + world->message_at,
-        .shared_bytes =
-            dyti_world_message_bytes(params->message_group, params->world_size),
+        .shared_bytes = region_of(params->message_group, params->world_size),
         .abort = &world->control->abort,
         .timeout_ns = params->timeout_ns,
         .oversubscribed = params->oversubscribed,
         .stream = dyti_kernels_stream(&params->kernels)};
+}
+
+/* Ranks on several hosts: a group of the world's own sort carries for it. */
+static enum dyt_status open_carrier(struct dyti_world *world,
+                                    struct dyti_group_params *group)
+{
+    const struct dyti_world_params *params = &world->params;
+    struct dyti_group_params carrier = *group;
     enum dyt_status st;
+
+    carrier.name = "messages' carrier";
+    carrier.shared = (unsigned char *)group->shared + group->shared_bytes;
+    carrier.shared_bytes = region_of(params->group, params->world_size);
+    carrier.stream = NULL;
+    world->carrier = (struct dyti_group){
+        .ops = params->group, .rank = params->rank, .size = params->world_size};
+    world->message_shared = aligned_alloc(64, group->shared_bytes);
+    if (world->message_shared == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "messages of rank %u", params->rank);
+    }
+    st = params->group->open(&carrier, &world->carrier.self);
+    group->apart = true;
+    group->carrier = &world->carrier;
+    group->shared = world->message_shared;
+    return st;
+}
+
+/* A group of devices is for worlds in which all are of devices: who has memory
+ * of a host has no part in it. */
+enum dyt_status dyti_world_open_messages(struct dyti_world *world)
+{
+    const struct dyti_world_params *params = &world->params;
+    struct dyti_group_params group;
+    enum dyt_status st = DYT_OK;
 
     world->all = dyti_world_all(world);
     if (params->message_group == NULL || params->world_size == 1) {
@@ -114,7 +152,13 @@ enum dyt_status dyti_world_open_messages(struct dyti_world *world)
                              params->group->name);
         }
     }
-    st = params->message_group->open(&group, &world->message_group);
+    group = params_of(world);
+    if (dyti_world_is_spread(params)) {
+        st = open_carrier(world, &group);
+    }
+    st = st == DYT_OK
+             ? params->message_group->open(&group, &world->message_group)
+             : st;
     if (st == DYT_OK) {
         world->all.ops = params->message_group;
         world->all.self = world->message_group;
@@ -128,6 +172,10 @@ void dyti_world_close_messages(struct dyti_world *world)
     if (world->message_group != NULL) {
         world->params.message_group->close(world->message_group);
     }
+    if (world->carrier.self != NULL) {
+        world->carrier.ops->close(world->carrier.self);
+    }
+    free(world->message_shared);
     dyti_team_table_fini(&world->teams);
     free(world->team);
 }

@@ -35,6 +35,10 @@ struct dyti_world {
     struct dyti_group all; /* what the message mover borrows */
     void *message_group;   /* all ranks, of devices; NULL: there is none */
     uint64_t message_at;   /* byte of its region in the control segment */
+    /* Ranks on several hosts: what it has of its own, and a group of hosts that
+     * carries what would lie in memory that all share; owned. */
+    void *message_shared;
+    struct dyti_group carrier;
     struct dyti_team_table teams;  /* of the message group: all there are … */
     struct dyti_switch_team *team; /* … and [team_count] this rank's; owned */
     uint32_t team_count;
@@ -54,6 +58,7 @@ struct dyti_world {
 
 enum dyti_page_kind dyti_world_pages(const struct dyti_world_params *params,
                                      uint32_t rank);
+bool dyti_world_is_spread(const struct dyti_world_params *params); /* hosts */
 bool dyti_world_is_device(const struct dyti_world *world, uint32_t rank);
 /* The table that serves that rank's segment. */
 const struct dyti_memory_ops *dyti_world_memory_of(

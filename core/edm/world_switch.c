@@ -16,16 +16,6 @@ static int64_t now(const struct dyti_world *world)
     return clock == NULL ? 0 : clock->now_ns(world->params.clock_self);
 }
 
-static bool is_spread(const struct dyti_world_params *params)
-{
-    for (uint32_t r = 0; params->host != NULL && r < params->world_size; r++) {
-        if (params->host[r] != params->host[0]) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Some ranks do not map each other's memory. */
 static bool is_apart(const struct dyti_world *world)
 {
@@ -46,7 +36,8 @@ static enum dyt_status domains(struct dyti_world *world,
     const struct dyti_world_params *params = &world->params;
     bool apart = is_apart(world);
 
-    if (options->mover == DYTI_WORLD_DIRECT && apart && !is_spread(params)) {
+    if (options->mover == DYTI_WORLD_DIRECT && apart &&
+        !dyti_world_is_spread(params)) {
         return DYTI_FAIL(
             DYT_ERR_UNSUPPORTED,
             "mover direct: some ranks have memory of a device, and "
@@ -135,7 +126,7 @@ enum dyt_status dyti_world_build_switch(
     struct dyti_switch_params how = params_of(world, from, inputs->dst_slot);
     enum dyt_status st = domains(world, wish, &options.links.domain);
 
-    if (is_spread(params)) {
+    if (dyti_world_is_spread(params)) {
         inputs->host = params->host;
         inputs->fan_out = !wish->no_fan_out && !inputs->heals &&
                           world->map[params->rank].mode != DYTI_MODE_IN_PLACE;

@@ -42,6 +42,8 @@ static inline uint64_t dyti_abort_pack(uint32_t rank, enum dyt_status status)
     return ((uint64_t)rank + 1) << 32 | (uint32_t)(-(int)status);
 }
 
+struct dyti_group;
+
 enum dyti_reduce { DYTI_SUM_F32, DYTI_SUM_F64, DYTI_MAX_F32, DYTI_MAX_U64 };
 
 struct dyti_group_params {
@@ -74,6 +76,12 @@ struct dyti_group_params {
      * NULL, or a table without stand_by(): on its own. */
     void *parent;
     uint32_t color;
+    /* apart, of groups that meet in memory that their members share (nccl): a
+     * group of hosts of the same members, by the same numbers, that takes
+     * post(): through it goes what would lie there.  It is this group's alone,
+     * on all of them, until close.  `shared` then is this member's own, and
+     * nobody need carry it. */
+    const struct dyti_group *carrier;
 };
 
 /* Where the bytes of a message lie, if not in a buffer: the group asks for a

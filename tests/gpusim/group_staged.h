@@ -6,6 +6,7 @@
 #define DYT_GPUSIM_GROUP_STAGED_H
 
 #include "comm/nccl/nccl.h"
+#include "comm/shm/shm.h"
 
 #include <cuda_runtime_api.h>
 
@@ -23,6 +24,8 @@ struct staged {
     uint32_t rank, size;
     cudaStream_t stream;
     struct staged_post post[DYTI_GROUP_POSTS];
+    struct dyti_group carrier; /* apart: over the region that is shared */
+    void *own_region;
 };
 
 static enum dyt_status staged_cuda(cudaError_t error)
@@ -59,8 +62,36 @@ static enum dyt_status staged_down(enum dyt_status st, struct staged *s,
     return st;
 }
 
-static enum dyt_status staged_open(const struct dyti_group_params *params,
-                                   void **out_self)
+/* As if the members were on several hosts: what they share is a group of
+ * hosts. */
+static enum dyt_status staged_apart(struct staged *s,
+                                    const struct dyti_group_params *params,
+                                    struct dyti_group_params *own)
+{
+    s->own_region = calloc(1, dyti_group_nccl.region_bytes(params->size));
+    s->carrier = (struct dyti_group){
+        .ops = &dyti_group_shm, .rank = params->rank, .size = params->size};
+    own->apart = true;
+    own->carrier = &s->carrier;
+    own->shared = s->own_region;
+    own->shared_bytes = dyti_group_nccl.region_bytes(params->size);
+    return s->own_region == NULL
+               ? DYT_ERR_NOMEM
+               : dyti_group_shm.open(params, &s->carrier.self);
+}
+
+static void staged_free(struct staged *s)
+{
+    if (s->carrier.self != NULL) {
+        dyti_group_shm.close(s->carrier.self);
+    }
+    (void)cudaStreamDestroy(s->stream);
+    free(s->own_region);
+    free(s);
+}
+
+static enum dyt_status staged_open_as(const struct dyti_group_params *params,
+                                      bool apart, void **out_self)
 {
     struct dyti_group_params own = *params;
     struct staged *s = calloc(1, sizeof(*s));
@@ -72,15 +103,27 @@ static enum dyt_status staged_open(const struct dyti_group_params *params,
         own.stream = s->stream;
         s->rank = params->rank;
         s->size = params->size;
+        st = st == DYT_OK && apart ? staged_apart(s, params, &own) : st;
         st = st == DYT_OK ? dyti_group_nccl.open(&own, &s->real) : st;
     }
     if (st != DYT_OK && s != NULL) {
-        (void)cudaStreamDestroy(s->stream);
-        free(s);
+        staged_free(s);
         return st;
     }
     *out_self = s;
     return st;
+}
+
+static enum dyt_status staged_open(const struct dyti_group_params *params,
+                                   void **out_self)
+{
+    return staged_open_as(params, false, out_self);
+}
+
+static enum dyt_status staged_open_apart(const struct dyti_group_params *params,
+                                         void **out_self)
+{
+    return staged_open_as(params, true, out_self);
 }
 
 static void staged_drop(struct staged *s)
@@ -100,8 +143,7 @@ static void staged_close(void *self)
     if (s != NULL) {
         dyti_group_nccl.close(s->real);
         staged_drop(s);
-        (void)cudaStreamDestroy(s->stream);
-        free(s);
+        staged_free(s);
     }
 }
 
@@ -300,6 +342,30 @@ static const struct dyti_group_ops group_staged = {
     .name = "nccl, from the host",
     .region_bytes = staged_region_bytes,
     .open = staged_open,
+    .close = staged_close,
+    .barrier = staged_barrier,
+    .broadcast = staged_broadcast,
+    .all_gather = staged_all_gather,
+    .reduce_scatter = staged_reduce_scatter,
+    .all_reduce = staged_all_reduce,
+    .exchange = staged_exchange,
+    .traffic = staged_traffic,
+    .post = staged_post,
+    .poll = staged_poll,
+    .wait = staged_wait,
+    .cancel = staged_cancel,
+    .landed = staged_landed};
+
+static uint64_t staged_region_apart(uint32_t size)
+{
+    return dyti_group_shm.region_bytes(size);
+}
+
+static const struct dyti_group_ops group_staged_apart = {
+    .struct_size = sizeof(struct dyti_group_ops),
+    .name = "nccl, over hosts",
+    .region_bytes = staged_region_apart,
+    .open = staged_open_apart,
     .close = staged_close,
     .barrier = staged_barrier,
     .broadcast = staged_broadcast,

@@ -64,7 +64,8 @@ static inline unsigned char byte_at(const struct side *side, uint64_t i)
 static inline void run(enum dyt_ranks_kind kind, uint32_t size,
                        group_check_fn check)
 {
-    uint64_t bytes = dyti_group_nccl.region_bytes(size);
+    uint64_t bytes =
+        dyti_group_nccl.region_bytes(size) + dyti_group_shm.region_bytes(size);
     char *page = dyt_ranks_shared(4096);
     struct group_call call = {.fixture = {.ops = &dyti_group_nccl,
                                           .region_bytes = bytes,
@@ -76,6 +77,15 @@ static inline void run(enum dyt_ranks_kind kind, uint32_t size,
     dyt_ranks_run(kind, size, group_body, &call);
     munmap(call.fixture.region, bytes);
     munmap(page, 4096);
+}
+
+/* What a manager does. */
+static inline void tell_death(uint32_t rank, void *arg)
+{
+    const struct group_call *call = arg;
+
+    atomic_store(&call->fixture.abort->value,
+                 dyti_abort_pack(rank, DYT_ERR_PEER));
 }
 
 #endif /* DYT_GPUSIM_NCCL_SIDE_H */

@@ -2,15 +2,6 @@
  * wait ends within its deadline and names a rank, whoever dies, and when. */
 #include "gpusim/nccl_side.h"
 
-/* What a manager does. */
-static void tell_death(uint32_t rank, void *arg)
-{
-    const struct group_call *call = arg;
-
-    atomic_store(&call->fixture.abort->value,
-                 dyti_abort_pack(rank, DYT_ERR_PEER));
-}
-
 /* ---- heads, sizes, registered buffers -------------------------------------
  */
 

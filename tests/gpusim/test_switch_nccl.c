@@ -3,6 +3,9 @@
  * die while teams are made, in a call of a team, or after. */
 #include "switch_world.h"
 
+#ifdef DYT_TEST_GLOO
+#include "comm/gloo/gloo.h"
+#endif
 #include "comm/nccl/nccl.h"
 #include "edm/residency.h"
 #include "gpusim/gpusim_nccl.h"
@@ -42,6 +45,7 @@ struct scene {
 
 static const struct dyti_world_switch_options by_messages = {
     .mover = DYTI_WORLD_MESSAGE,
+    .no_fan_out = true,
     .message_bytes = 512,
     .staging_bytes = 4 * 576};
 
@@ -329,10 +333,64 @@ static void a_death_is_named_wherever_it_is(void **state)
     }
 }
 
+/* ---- two hosts -------------------------------------------------------------
+ */
+
+static const uint32_t two_hosts[RANKS] = {0, 0, 1, 1, 1};
+
+static void between_hosts(struct sw_rank *rank, const struct scene *scene)
+{
+    struct gpusim_nccl_counts counts;
+    struct dyti_switch_report report;
+    struct dyt_rank *me = rank->me;
+
+    (void)scene;
+    sw_update(rank, DYTI_ARENA_TRAIN, 1);
+    for (uint64_t n = 0; n < 4; n++) {
+        rank_ok(me, go(rank, n, &report));
+    }
+    gpusim_nccl_get_counts(&counts);
+    rank_true(me, me->rank == RANKS - 1 || counts.all_gathers > 0);
+    rank_true(me, sw_check_all(rank, DYTI_ARENA_TRAIN, 1));
+}
+
+/* What members would share is carried by a group of hosts. */
+static void over(const struct dyti_group_ops *hosts)
+{
+    struct scene scene = {.body = between_hosts};
+
+    sw_group = hosts;
+    sw_host = two_hosts;
+    assert_int_equal(RANKS, play(DYT_RANKS_PROCESSES, &scene));
+    deadly = dyti_group_nccl;
+    deadly.post_joint = deadly_post_joint;
+    deadly_in(2);
+    sw_host = NULL;
+    sw_group = &dyti_group_shm;
+}
+
+static void teams_span_hosts(void **state)
+{
+    (void)state;
+    over(&dyti_group_shm);
+}
+
+#ifdef DYT_TEST_GLOO
+static void teams_span_hosts_over_tcp(void **state)
+{
+    (void)state;
+    over(&dyti_group_gloo);
+}
+#endif
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_later_switch_makes_no_group),
     cmocka_unit_test(what_sleeps_is_not_registered),
     cmocka_unit_test(a_refusal_is_no_error),
     cmocka_unit_test(a_death_is_named_wherever_it_is),
+    cmocka_unit_test(teams_span_hosts),
+#ifdef DYT_TEST_GLOO
+    cmocka_unit_test(teams_span_hosts_over_tcp),
+#endif
 };
 DYT_TEST_MAIN(tests)

@@ -23,6 +23,7 @@
 static const struct dyti_group_ops *const group_backends[] = {
 #ifdef DYT_TEST_NCCL
     &group_staged,
+    &group_staged_apart,
 #else
     &dyti_group_shm,
 #endif

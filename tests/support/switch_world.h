@@ -299,7 +299,8 @@ static inline void sw_memory_open(struct sw_memory *memory, struct sw_case *c,
     assert_ok(
         dyti_world_control_bytes((const struct dyti_layout *const *)c->layout,
                                  c->world_size, sw_group, &bytes));
-    bytes += dyti_world_message_bytes(sw_message_group, c->world_size);
+    bytes +=
+        dyti_world_message_bytes(sw_message_group, sw_group, c->world_size);
     assert_ok(ops->create("control", DYTI_PAGES_4K, &memory->control));
     assert_ok(ops->resize(memory->control, DYTI_PAGES_4K, bytes, NULL, 0));
     assert_ok(

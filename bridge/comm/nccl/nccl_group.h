@@ -121,6 +121,9 @@ struct dyti_nccl_attached {
     void *handle; /* NULL: it goes without */
 };
 
+struct dyti_nccl_desk;   /* desk.c: of a member that asks the first one */
+struct dyti_nccl_server; /* of the first one */
+
 struct dyti_nccl_group {
     const struct dyti_nccl_calls *nccl;
     const char *name;
@@ -145,12 +148,18 @@ struct dyti_nccl_group {
     size_t attached_count, attached_cap;
     struct dyti_nccl_team **team; /* [team_count], owned */
     size_t team_count, team_cap;
+    struct dyti_nccl_desk *desk;     /* the region is the first member's: */
+    struct dyti_nccl_server *server; /* asked for, or kept.  NULL, both: all
+                                        share it */
 };
 
 /* ---- region.c: where what is, and meeting there -------------------------- */
 
 uint64_t dyti_nccl_region_bytes(uint32_t size);
 void dyti_nccl_find_region(struct dyti_nccl_group *group);
+
+/* Who has not come as far as this member, or `size`. */
+uint32_t dyti_nccl_who_is_behind(const struct dyti_nccl_group *group);
 
 enum dyti_nccl_call {
     DYTI_NCCL_BARRIER = 1,
@@ -202,6 +211,9 @@ enum dyt_status dyti_nccl_group_open(const struct dyti_group_params *params,
                                      void **out_self);
 enum dyt_status dyti_nccl_stand_by(void *parent);
 void dyti_nccl_group_close(void *self);
+/* Who has not come to open it that often, or `size`. */
+uint32_t dyti_nccl_who_has_not_opened(const struct dyti_nccl_group *group,
+                                      uint32_t opens);
 /* What communicators are made with, and how long that may take. */
 ncclConfig_t dyti_nccl_config(void);
 int64_t dyti_nccl_open_deadline(const struct dyti_nccl_group *group);
@@ -258,9 +270,40 @@ uint32_t dyti_nccl_who_lacks(struct dyti_nccl_group *group, uint16_t place,
 enum dyt_status dyti_nccl_take_met(struct dyti_nccl_group *group,
                                    uint16_t place[DYTI_GROUP_POSTS],
                                    uint32_t *out_count);
+/* … at most so many. */
+enum dyt_status dyti_nccl_take_some(struct dyti_nccl_group *group,
+                                    uint16_t *place, uint32_t cap,
+                                    uint32_t *out_count);
 /* Take back this member's offers that have not met; is_met[place - 1]: has. */
 enum dyt_status dyti_nccl_withdraw(struct dyti_nccl_group *group,
                                    bool is_met[DYTI_GROUP_POSTS]);
+
+/* ---- desk.c: members that share no memory ---------------------------------
+ */
+
+enum dyt_status dyti_nccl_desk_init(struct dyti_nccl_group *group,
+                                    const struct dyti_group *carrier);
+/* The first one waits until all have closed, for a while. */
+void dyti_nccl_desk_fini(struct dyti_nccl_group *group);
+/* What a member asks for, instead of looking into the region.
+ * open      *out_who: has not come to open, or `size`; then the id is there
+ * meet      *out_behind: has not come to this round, or `size`; then
+ *           *out_wrong: who came with another tag, or `size`
+ * the rest  as those of offers.c */
+enum dyt_status dyti_nccl_desk_open(struct dyti_nccl_group *group,
+                                    uint32_t opens, uint32_t *out_who);
+enum dyt_status dyti_nccl_desk_meet(struct dyti_nccl_group *group, uint64_t tag,
+                                    uint32_t *out_behind, uint32_t *out_wrong);
+enum dyt_status dyti_nccl_desk_offer(struct dyti_nccl_group *group,
+                                     uint16_t place, const uint32_t *member,
+                                     uint32_t size);
+uint32_t dyti_nccl_desk_who_lacks(struct dyti_nccl_group *group, uint16_t place,
+                                  const uint32_t *member, uint32_t size);
+enum dyt_status dyti_nccl_desk_take(struct dyti_nccl_group *group,
+                                    uint16_t place[DYTI_GROUP_POSTS],
+                                    uint32_t *out_count);
+enum dyt_status dyti_nccl_desk_withdraw(struct dyti_nccl_group *group,
+                                        bool is_met[DYTI_GROUP_POSTS]);
 
 /* ---- launch.c ------------------------------------------------------------ */
 

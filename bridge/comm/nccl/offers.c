@@ -64,7 +64,7 @@ static void meet(struct dyti_nccl_group *group, uint32_t source, uint16_t from,
     queue(group, dest, to);
 }
 
-enum dyt_status dyti_nccl_offer(struct dyti_nccl_group *group, uint16_t place)
+static enum dyt_status offer_here(struct dyti_nccl_group *group, uint16_t place)
 {
     struct dyti_nccl_offer *mine = &group->member[group->rank].offer[place - 1];
     uint32_t source = mine->is_send ? group->rank : mine->peer;
@@ -94,6 +94,12 @@ enum dyt_status dyti_nccl_offer(struct dyti_nccl_group *group, uint16_t place)
     }
     let_go(group);
     return DYT_OK;
+}
+
+enum dyt_status dyti_nccl_offer(struct dyti_nccl_group *group, uint16_t place)
+{
+    return group->desk != NULL ? dyti_nccl_desk_offer(group, place, NULL, 0)
+                               : offer_here(group, place);
 }
 
 /* ---- joint messages -------------------------------------------------------
@@ -156,8 +162,13 @@ enum dyt_status dyti_nccl_offer_joint(struct dyti_nccl_group *group,
 {
     struct dyti_nccl_member *me = &group->member[group->rank];
     struct dyti_nccl_offer *mine = &me->offer[place - 1];
-    enum dyt_status st = take_lock(group);
     uint32_t here = 0;
+    enum dyt_status st;
+
+    if (group->desk != NULL) {
+        return dyti_nccl_desk_offer(group, place, member, size);
+    }
+    st = take_lock(group);
 
     if (st != DYT_OK) {
         return st;
@@ -188,6 +199,9 @@ uint32_t dyti_nccl_who_lacks(struct dyti_nccl_group *group, uint16_t place,
         &group->member[group->rank].offer[place - 1];
     uint32_t who = UINT32_MAX;
 
+    if (group->desk != NULL) {
+        return dyti_nccl_desk_who_lacks(group, place, member, size);
+    }
     if (take_lock(group) != DYT_OK) {
         return who;
     }
@@ -203,9 +217,9 @@ uint32_t dyti_nccl_who_lacks(struct dyti_nccl_group *group, uint16_t place,
 /* ---- what is taken and given back -----------------------------------------
  */
 
-enum dyt_status dyti_nccl_take_met(struct dyti_nccl_group *group,
-                                   uint16_t place[DYTI_GROUP_POSTS],
-                                   uint32_t *out_count)
+enum dyt_status dyti_nccl_take_some(struct dyti_nccl_group *group,
+                                    uint16_t *place, uint32_t cap,
+                                    uint32_t *out_count)
 {
     struct dyti_nccl_member *me = &group->member[group->rank];
     uint32_t count = 0;
@@ -219,12 +233,25 @@ enum dyt_status dyti_nccl_take_met(struct dyti_nccl_group *group,
     if (st != DYT_OK) {
         return st;
     }
-    while (me->taken != atomic_load(&me->queued)) {
+    while (count < cap && me->taken != atomic_load(&me->queued)) {
         place[count++] = me->queue[me->taken++ % DYTI_GROUP_POSTS];
     }
     let_go(group);
     *out_count = count;
     return DYT_OK;
+}
+
+enum dyt_status dyti_nccl_take_met(struct dyti_nccl_group *group,
+                                   uint16_t place[DYTI_GROUP_POSTS],
+                                   uint32_t *out_count)
+{
+    if (group->desk != NULL) {
+        *out_count = 0;
+        return group->posts.open == 0
+                   ? DYT_OK
+                   : dyti_nccl_desk_take(group, place, out_count);
+    }
+    return dyti_nccl_take_some(group, place, DYTI_GROUP_POSTS, out_count);
 }
 
 /* Out of a pair's list, all of them: they are this member's. */
@@ -245,7 +272,12 @@ static void drop_list(struct dyti_nccl_group *group,
 enum dyt_status dyti_nccl_withdraw(struct dyti_nccl_group *group,
                                    bool is_met[DYTI_GROUP_POSTS])
 {
-    enum dyt_status st = take_lock(group);
+    enum dyt_status st;
+
+    if (group->desk != NULL) {
+        return dyti_nccl_desk_withdraw(group, is_met);
+    }
+    st = take_lock(group);
 
     if (st != DYT_OK) {
         return st;

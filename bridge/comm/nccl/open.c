@@ -28,11 +28,20 @@ static enum dyt_status check(const struct dyti_group_params *params)
             (unsigned long long)dyti_nccl_region_bytes(params->size),
             (unsigned long long)params->shared_bytes);
     }
-    if (params->apart) {
+    if (params->apart &&
+        (params->carrier == NULL || params->carrier->ops->post == NULL ||
+         params->carrier->size != params->size ||
+         params->carrier->rank != params->rank)) {
         return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
                          "group %s: over NCCL members meet in memory that they "
-                         "share, and those of several hosts share none here; "
-                         "use groups of gloo",
+                         "share, or over a group of their hosts that carries "
+                         "messages (of gloo), and there is none",
+                         params->name);
+    }
+    if (params->apart && params->parent != NULL) {
+        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                         "group %s: of members on several hosts is made on its "
+                         "own, or is a team",
                          params->name);
     }
     return DYT_OK;
@@ -65,6 +74,9 @@ static enum dyt_status make(const struct dyti_group_params *params,
     group->abort = params->abort;
     group->timeout_ns = params->timeout_ns;
     group->caller = params->stream;
+    if (params->apart) { /* nobody else has it */
+        memset(params->shared, 0, dyti_nccl_region_bytes(params->size));
+    }
     dyti_nccl_find_region(group);
     /* A handle that is opened again goes on where the last one stopped. */
     group->round = atomic_load(&group->member[group->rank].round);
@@ -98,8 +110,8 @@ int64_t dyti_nccl_open_deadline(const struct dyti_nccl_group *group)
 /* ---- by an id -------------------------------------------------------------
  */
 
-static uint32_t who_has_not_opened(const struct dyti_nccl_group *group,
-                                   uint32_t opens)
+uint32_t dyti_nccl_who_has_not_opened(const struct dyti_nccl_group *group,
+                                      uint32_t opens)
 {
     uint32_t i = 0;
 
@@ -110,16 +122,27 @@ static uint32_t who_has_not_opened(const struct dyti_nccl_group *group,
     return i;
 }
 
+static enum dyt_status look_who_opens(struct dyti_nccl_group *group,
+                                      uint32_t opens, uint32_t *out_who)
+{
+    if (group->desk != NULL) {
+        return dyti_nccl_desk_open(group, opens, out_who);
+    }
+    *out_who = dyti_nccl_who_has_not_opened(group, opens);
+    return DYT_OK;
+}
+
 /* All have come to open, and the first has left the id. */
 static enum dyt_status wait_for_opens(struct dyti_nccl_group *group,
                                       uint32_t opens, int64_t deadline)
 {
-    uint32_t turn = 0, who;
+    uint32_t turn = 0, who = 0;
+    enum dyt_status st;
 
-    while ((who = who_has_not_opened(group, opens)) < group->size ||
-           (int32_t)(atomic_load(&group->home->id_of) - opens) < 0) {
-        enum dyt_status st = dyti_nccl_look_at_abort(group);
-
+    while ((st = look_who_opens(group, opens, &who)) == DYT_OK &&
+           (who < group->size ||
+            (int32_t)(atomic_load(&group->home->id_of) - opens) < 0)) {
+        st = dyti_nccl_look_at_abort(group);
         if (st != DYT_OK) {
             return st;
         }
@@ -131,7 +154,7 @@ static enum dyt_status wait_for_opens(struct dyti_nccl_group *group,
         }
         dyti_nccl_rest(&turn);
     }
-    return DYT_OK;
+    return st;
 }
 
 static enum dyt_status leave_id(struct dyti_nccl_group *group, uint32_t opens)
@@ -271,7 +294,8 @@ enum dyt_status dyti_nccl_group_open(const struct dyti_group_params *params,
         return st;
     }
     group->nccl = calls;
-    st = open_streams(group);
+    st = params->apart ? dyti_nccl_desk_init(group, params->carrier) : DYT_OK;
+    st = st == DYT_OK ? open_streams(group) : st;
     st = st == DYT_OK ? connect_group(group, params) : st;
     if (st != DYT_OK) {
         (void)dyti_nccl_break(group, st);
@@ -337,6 +361,7 @@ void dyti_nccl_group_close(void *self)
     dyti_nccl_detach_all(group);
     give_all_back(group);
     dyti_nccl_free_teams(group);
+    dyti_nccl_desk_fini(group);
     dyti_nccl_posts_fini(group);
     for (int lane = 0; lane < DYTI_NCCL_LANES; lane++) {
         if (group->stream[lane] != NULL) {

@@ -38,8 +38,7 @@ enum dyt_status dyti_nccl_enter(struct dyti_nccl_group *group)
     return dyti_nccl_look_at_abort(group);
 }
 
-/* Who has not come as far as this member, or `size`. */
-static uint32_t who_is_behind(const struct dyti_nccl_group *group)
+uint32_t dyti_nccl_who_is_behind(const struct dyti_nccl_group *group)
 {
     uint32_t i = 0;
 
@@ -50,30 +49,32 @@ static uint32_t who_is_behind(const struct dyti_nccl_group *group)
     return i;
 }
 
-static enum dyt_status wait_for_all(struct dyti_nccl_group *group)
+/* One look: *out_behind has not come, *out_wrong has come to another call. */
+static enum dyt_status look_at_all(struct dyti_nccl_group *group, uint64_t tag,
+                                   uint32_t *out_behind, uint32_t *out_wrong)
 {
-    int64_t deadline = dyti_nccl_deadline(group);
-    uint32_t turn = 0, behind;
+    uint32_t parity = group->round & 1u;
 
-    while ((behind = who_is_behind(group)) < group->size) {
-        enum dyt_status st = dyti_nccl_look_at_abort(group);
-
-        st = st == DYT_OK && group->posts.open > 0 ? dyti_nccl_look(group) : st;
-        if (st != DYT_OK) {
-            return st;
-        }
-        if (deadline > 0 && dyti_nccl_now_ns() > deadline) {
-            return dyti_nccl_break(
-                group, DYTI_FAIL(DYT_ERR_TIMEOUT,
-                                 "group %s: rank %u waited %lld ms, rank %u is "
-                                 "missing",
-                                 group->name, group->world_rank[group->rank],
-                                 (long long)(group->timeout_ns / 1000000),
-                                 group->world_rank[behind]));
-        }
-        dyti_nccl_rest(&turn);
+    if (group->desk != NULL) {
+        return dyti_nccl_desk_meet(group, tag, out_behind, out_wrong);
+    }
+    *out_behind = dyti_nccl_who_is_behind(group);
+    *out_wrong = 0;
+    while (*out_behind == group->size && *out_wrong < group->size &&
+           group->member[*out_wrong].tag[parity] == tag) {
+        (*out_wrong)++;
     }
     return DYT_OK;
+}
+
+static enum dyt_status too_late(struct dyti_nccl_group *group, uint32_t behind)
+{
+    return dyti_nccl_break(
+        group, DYTI_FAIL(DYT_ERR_TIMEOUT,
+                         "group %s: rank %u waited %lld ms, rank %u is missing",
+                         group->name, group->world_rank[group->rank],
+                         (long long)(group->timeout_ns / 1000000),
+                         group->world_rank[behind]));
 }
 
 /* A member writes its tag of a round again two rounds later, when all have come
@@ -85,24 +86,33 @@ enum dyt_status dyti_nccl_meet(struct dyti_nccl_group *group,
     uint64_t tag = (uint64_t)call << 56 | (uint64_t)(detail & 0xffffu) << 40 |
                    (amount & 0xffffffffffu);
     struct dyti_nccl_member *me = &group->member[group->rank];
-    uint32_t parity = ++group->round & 1u;
+    int64_t deadline = dyti_nccl_deadline(group);
+    uint32_t turn = 0, behind = 0, wrong = 0;
     enum dyt_status st;
 
-    me->tag[parity] = tag;
+    group->round++;
+    me->tag[group->round & 1u] = tag;
     atomic_store(&me->round, group->round);
-    st = wait_for_all(group);
-    for (uint32_t i = 0; i < group->size && st == DYT_OK; i++) {
-        if (group->member[i].tag[parity] != tag) {
-            st = dyti_nccl_break(
-                group,
-                DYTI_FAIL(DYT_ERR_INVALID,
-                          "group %s: rank %u is in another call than rank %u "
-                          "(%llx, %llx)",
-                          group->name, group->world_rank[i],
-                          group->world_rank[group->rank],
-                          (unsigned long long)group->member[i].tag[parity],
-                          (unsigned long long)tag));
+    while ((st = look_at_all(group, tag, &behind, &wrong)) == DYT_OK &&
+           behind < group->size) {
+        st = dyti_nccl_look_at_abort(group);
+        st = st == DYT_OK && group->posts.open > 0 ? dyti_nccl_look(group) : st;
+        if (st != DYT_OK) {
+            return st;
         }
+        if (deadline > 0 && dyti_nccl_now_ns() > deadline) {
+            return too_late(group, behind);
+        }
+        dyti_nccl_rest(&turn);
+    }
+    if (st == DYT_OK && wrong < group->size) {
+        st = dyti_nccl_break(
+            group,
+            DYTI_FAIL(DYT_ERR_INVALID,
+                      "group %s: rank %u is in another call than rank "
+                      "%u (%llx)",
+                      group->name, group->world_rank[wrong],
+                      group->world_rank[group->rank], (unsigned long long)tag));
     }
     return st;
 }

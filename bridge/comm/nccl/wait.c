@@ -160,10 +160,10 @@ enum dyt_status dyti_nccl_health(struct dyti_nccl_group *group, ncclComm_t comm)
                : lost(group, comm, now, "under way");
 }
 
-/* Who has not given this call to NCCL, or `size`. */
+/* Who has not given this call to NCCL, or `size`: nobody, or not known. */
 static uint32_t who_has_not(const struct dyti_nccl_group *group)
 {
-    uint32_t i = 0;
+    uint32_t i = group->desk != NULL || group->server != NULL ? group->size : 0;
 
     while (i < group->size &&
            (int32_t)(atomic_load(&group->member[i].launched) - group->round) >=
