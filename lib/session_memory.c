@@ -5,24 +5,53 @@
 
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #define ALL_TAGS                                                               \
     (DYT_TAG_WEIGHTS | DYT_TAG_KV_CACHE | DYT_TAG_OPTIMIZER | DYT_TAG_GRAD)
 
 /* ---- map ----------------------------------------------------------------- */
 
+/* As they will be published; those without memory get some. */
+static enum dyt_status check_rows(const struct dyt_row *row, uint64_t row_count)
+{
+    struct dyt_row *copy = calloc(row_count, sizeof(*copy));
+    struct dyt_view view = {.struct_size = sizeof(view),
+                            .row_struct_size = sizeof(*copy),
+                            .row = copy,
+                            .row_count = row_count};
+    enum dyt_status st;
+
+    if (copy == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%llu rows",
+                         (unsigned long long)row_count);
+    }
+    for (uint64_t i = 0; i < row_count; i++) {
+        copy[i] = row[i];
+        copy[i].flags |= row[i].data == NULL ? DYT_ROW_STAGED : 0;
+        copy[i].piece_count = 0; /* looked at when they are published */
+    }
+    st = dyti_view_check(&view);
+    st = st != DYT_OK ? st : dyti_view_check_memory(&view, false);
+    free(copy);
+    return st;
+}
+
 static enum dyt_status map_rows(struct dyt_session *s, struct dyt_row *row,
                                 uint64_t row_count)
 {
     enum dyt_status st = DYT_OK;
 
-    if (row == NULL) {
-        return dyti_session_null("dyt_session_map");
+    if (row == NULL || row_count == 0) {
+        return DYTI_FAIL(DYT_ERR_INVALID,
+                         "dyt_session_map: no rows: give those that will be "
+                         "published");
     }
     for (uint64_t i = 0; i < row_count && st == DYT_OK; i++) {
         st = dyti_struct_check("dyt_row", row[i].struct_size,
                                (uint32_t)sizeof(*row));
     }
+    st = st != DYT_OK ? st : check_rows(row, row_count);
     pthread_mutex_lock(&s->lock);
     if (st == DYT_OK && s->params.memory != DYT_MEMORY_MAPPED) {
         st = DYTI_FAIL(DYT_ERR_STATE, "the member joined with memory OWN");

@@ -111,6 +111,22 @@ static enum dyt_status check_staged(const struct dyt_session *s)
     return DYT_OK;
 }
 
+/* Those of dyt_session_map(), one for one: a receive writes there. */
+static enum dyt_status check_mapped(const struct dyt_session *s)
+{
+    for (uint64_t i = 0; s->mapped != NULL && i < s->row_count; i++) {
+        if (s->row[i].data != dyti_mapped_row(s->mapped, i, 0)) {
+            return DYTI_FAIL(DYT_ERR_INVALID,
+                             "row %llu, %s, is not row %llu of those that "
+                             "dyt_session_map() gave memory to: publish the "
+                             "same rows in the same order",
+                             (unsigned long long)i, s->row[i].name,
+                             (unsigned long long)i);
+        }
+    }
+    return DYT_OK;
+}
+
 static enum dyt_status prepare_view(struct dyt_session *s,
                                     const struct dyt_view *view)
 {
@@ -122,6 +138,7 @@ static enum dyt_status prepare_view(struct dyt_session *s,
     st = st != DYT_OK ? st : copy_rows(s, view);
     pthread_mutex_unlock(&s->lock);
     st = st != DYT_OK ? st : check_staged(s);
+    st = st != DYT_OK ? st : check_mapped(s);
     own.row = s->row;
     own.row_count = s->row_count;
     return st != DYT_OK ? st

@@ -364,6 +364,53 @@ static void a_device_whose_module_is_missing_is_refused(void **state)
     leave(t[0]);
 }
 
+/* What is to be re-pointed is looked at as what is published is, and published
+ * as it was re-pointed. */
+static void rows_are_checked_before_they_are_mapped(void **state)
+{
+    const char *folder = session_folder();
+    struct member *t[1] = {with_tensors(folder, DYT_ROLE_TRAINER, 3, 64)};
+    struct member *m = with_tensors(folder, DYT_ROLE_RECEIVER, 3, 64);
+    struct dyt_row good[3], first;
+
+    (void)state;
+    all_ok(t, 1, enter);
+    m->join.commit = DYT_COMMIT_DOUBLE;
+    m->join.memory = DYT_MEMORY_MAPPED;
+    memcpy(good, m->row, sizeof(good));
+    assert_ok(dyt_session_join(&m->join, &m->session));
+    assert_status(DYT_ERR_INVALID, dyt_session_map(m->session, m->row, 0));
+    assert_error_has("no rows");
+    m->row[1].data = (void *)(uintptr_t)4096; /* never mapped */
+    assert_status(DYT_ERR_INVALID, dyt_session_map(m->session, m->row, 3));
+    assert_error_has("row layers.1.weight");
+    m->row[1] = good[1];
+    m->row[1].name = NULL;
+    assert_status(DYT_ERR_INVALID, dyt_session_map(m->session, m->row, 3));
+    m->row[1] = good[1];
+    m->row[1].dtype = 99;
+    assert_status(DYT_ERR_UNSUPPORTED, dyt_session_map(m->session, m->row, 3));
+    m->row[1] = good[1];
+    m->row[1].shape[0] = -5;
+    assert_status(DYT_ERR_INVALID, dyt_session_map(m->session, m->row, 3));
+    m->row[1] = good[1];
+    m->row[1].data = NULL; /* nothing to be kept */
+    assert_ok(dyt_session_map(m->session, m->row, 3));
+    assert_status(DYT_ERR_STATE, dyt_session_map(m->session, m->row, 3));
+    /* not in the order in which they got their memory */
+    first = m->row[0];
+    m->row[0] = m->row[2];
+    m->row[2] = first;
+    assert_status(DYT_ERR_INVALID, member_publish(m));
+    assert_error_has("publish the same rows in the same order");
+    m->row[2] = m->row[0];
+    m->row[0] = first;
+    assert_ok(member_publish(m));
+    pass_on(t, 1, &m, 1, 1);
+    pass_on(t, 1, &m, 1, 2);
+    all_leave(t, 1, &m, 1);
+}
+
 /* ---- asleep -------------------------------------------------------------- */
 
 /* A buffer that no version brings (it is computed once) is as it was when
@@ -404,6 +451,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(eighteen_thousand_tensors_need_the_descriptors_of_one),
     cmocka_unit_test(memory_that_will_not_do_is_refused_by_name),
     cmocka_unit_test(a_device_whose_module_is_missing_is_refused),
+    cmocka_unit_test(rows_are_checked_before_they_are_mapped),
     cmocka_unit_test(buffers_survive_the_sleep),
 };
 DYT_TEST_MAIN(tests)
