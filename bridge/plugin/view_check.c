@@ -247,6 +247,7 @@ static void check_piece(const struct dyt_row *row, uint32_t i,
                         struct dyti_found *f)
 {
     const struct dyt_piece *p = dyti_piece_at(row, i);
+    uint32_t shown = p->box.ndim < DYT_MAX_DIMS ? p->box.ndim : DYT_MAX_DIMS;
     uint64_t count;
 
     if (p->struct_size < DYTI_PIECE_BYTES_0_1) {
@@ -264,11 +265,13 @@ static void check_piece(const struct dyt_row *row, uint32_t i,
                p->box.ndim > row->ndim || p->transposed > 1 ||
                (p->transposed == 1 && p->box.ndim < 2)) {
         dyti_found_add(f, DYT_ERR_INVALID,
-                       "row %s, piece %u of %s: %u dimensions in a row of %u, "
-                       "transposed %u; 0 <= lo <= hi, at most the row's "
-                       "dimensions, and two to transpose are needed",
-                       row->name, i, p->tensor, p->box.ndim, row->ndim,
-                       p->transposed);
+                       "row %s, piece %u of %s: from %s to %s, %u dimensions "
+                       "in a row of %u, transposed %u; 0 <= lo <= hi, at most "
+                       "the row's dimensions, and two to transpose are needed",
+                       row->name, i, p->tensor,
+                       dyti_shape_words(shown, p->box.lo).text,
+                       dyti_shape_words(shown, p->box.hi).text, p->box.ndim,
+                       row->ndim, p->transposed);
     } else if (!piece_lies_inside(row, p)) {
         dyti_found_add(f, DYT_ERR_INVALID,
                        "row %s, piece %u of %s: at %s it reaches out of the "

@@ -116,6 +116,14 @@ static void pieces_must_lie_in_their_row(void **state)
     p[1].transposed = 0;
     assert_status(DYT_ERR_INVALID, dyti_view_check(case_view(&v)));
     assert_error_has("piece 1 of u");
+    p[1].transposed = 1;
+    p[0].box.lo[1] = 7; /* behind its end */
+    assert_status(DYT_ERR_INVALID, dyti_view_check(case_view(&v)));
+    assert_error_has("piece 0 of t: from [0, 7] to [2, 6]");
+    p[0].box.lo[1] = 0;
+    p[0].box.ndim = 99;
+    assert_status(DYT_ERR_INVALID, dyti_view_check(case_view(&v)));
+    assert_error_has("99 dimensions in a row of 2");
     row->piece_struct_size = 8;
     assert_status(DYT_ERR_INVALID, dyti_view_check(case_view(&v)));
     case_view_free(&v);
