@@ -203,7 +203,7 @@ static void play(uint64_t seed, enum reach reach)
 
 static void by_direct_and_messages_of_the_host(void **state)
 {
-    uint64_t rounds = dyt_test_rounds(6, 60);
+    uint64_t rounds = dyt_test_rounds(3, 60);
 
     (void)state;
     for (uint64_t seed = 1; seed <= rounds; seed++) {
@@ -214,7 +214,7 @@ static void by_direct_and_messages_of_the_host(void **state)
 #ifdef DYT_TEST_NCCL
 static void by_direct_and_nccl(void **state)
 {
-    uint64_t rounds = dyt_test_rounds(4, 60);
+    uint64_t rounds = dyt_test_rounds(2, 60);
 
     (void)state;
     sw_message_group = &dyti_group_nccl;
