@@ -116,7 +116,8 @@ enum dyt_status dyti_seal_check(struct dyti_seal *seal, uint32_t kinds);
 
 /* Segments for a receiver whose rows are re-pointed into ours
  * (dyt_session_map): one, or two with DYT_COMMIT_DOUBLE.  Fills data, stride
- * and fd of the rows, copying what they held. */
+ * and fd of the rows, copying what they held.  Rows on devices are left alone
+ * (lib/device_sets.h). */
 struct dyti_mapped;
 enum dyt_status dyti_mapped_open(struct dyt_row *row, uint64_t row_count,
                                  uint32_t set_count,

@@ -85,12 +85,7 @@ static enum dyt_status place_rows(struct dyti_mapped *self,
                              sizeof(row[i]));
         }
         if (row[i].device.type != DYT_DEVICE_HOST) {
-            return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                             "row %s lies on a device: memory that rows are "
-                             "re-pointed into is the host's, which the device "
-                             "would read at a fraction of its speed; join with "
-                             "memory OWN, staged or in place",
-                             row[i].name);
+            continue; /* lib/device_sets.h */
         }
         if ((row[i].flags & DYT_ROW_ALIAS) != 0) {
             st = alias_of(row, i, &of);
@@ -149,7 +144,8 @@ static void copy_in(const struct dyt_row *row, unsigned char *to)
     int64_t element = dyti_dtype_bytes((enum dyti_dtype)row->dtype);
     bool strided = false;
 
-    if (row->data == NULL || (row->flags & DYT_ROW_ALIAS) != 0) {
+    if (row->data == NULL || (row->flags & DYT_ROW_ALIAS) != 0 ||
+        row->device.type != DYT_DEVICE_HOST) {
         return;
     }
     for (uint32_t d = 0; d < row->ndim; d++) {
@@ -168,6 +164,9 @@ static void copy_in(const struct dyt_row *row, unsigned char *to)
 static void point_rows(const struct dyti_mapped *self, struct dyt_row *row)
 {
     for (uint64_t i = 0; i < self->row_count; i++) {
+        if (row[i].device.type != DYT_DEVICE_HOST) {
+            continue;
+        }
         dense_strides(&row[i], row[i].stride);
         row[i].data = dyti_mapped_row(self, i, 0);
         row[i].fd = self->set[0].handle;

@@ -23,6 +23,7 @@
 #define DYTI_LIB_SESSION_INTERNAL_H
 
 #include "control/hub.h"
+#include "lib/device_sets.h"
 #include "lib/link.h"
 #include "lib/manager.h"
 #include "lib/mirror.h"
@@ -144,7 +145,8 @@ struct dyt_session {
     size_t pad_count;
     /* Rows on devices: `memory` is their mirror's.  Both NULL: none. */
     struct dyti_devices *devices;
-    struct dyti_mirror *mirror;
+    struct dyti_mirror *mirror, *second_mirror; /* DOUBLE: of the other set */
+    struct dyti_device_sets *sets; /* MAPPED: what those rows lie in */
     void *event; /* of the offer or receive that runs; NULL: streams' */
 
     /* Trainer. */
@@ -305,7 +307,17 @@ enum dyt_status dyti_session_mirror_rows(struct dyt_session *s,
                                          const struct dyti_place *place,
                                          struct dyt_view *view,
                                          struct dyti_row_pieces *pieces);
-void dyti_session_close_mirror(struct dyt_session *s);
+void dyti_session_close_mirror(struct dyt_session *s); /* and the devices */
+uint64_t dyti_session_mirror_bytes(const struct dyt_session *s);
+/* MAPPED: by a caller, before publish: rows on devices get memory of ours. */
+enum dyt_status dyti_session_map_devices(struct dyt_session *s,
+                                         struct dyt_row *row,
+                                         uint64_t row_count);
+/* By a caller: nothing where there is none of it. */
+enum dyt_status dyti_session_sleep_devices(struct dyt_session *s, bool release);
+/* Of a mapped row, wherever it lies. */
+void *dyti_session_mapped_row(const struct dyt_session *s, uint64_t row,
+                              uint32_t set);
 /* Do others read a mirror instead of any of the rows? */
 bool dyti_session_is_all_mirror(const struct dyt_session *s);
 /* Of the cap, what a mirror leaves: 0 stays 0, and nothing left is 1. */
@@ -313,7 +325,7 @@ uint64_t dyti_session_cap(const struct dyt_session *s);
 enum dyt_status dyti_session_take_mirror(struct dyt_session *s);
 /* By the hand of a receiver: before the vote, and when it was committed. */
 enum dyt_status dyti_session_ready_mirror(struct dyt_session *s);
-enum dyt_status dyti_session_give_mirror(struct dyt_session *s);
+enum dyt_status dyti_session_give_mirror(struct dyt_session *s, uint32_t set);
 /* Is there an event, and no row that it is of? */
 enum dyt_status dyti_session_check_event(const struct dyt_session *s,
                                          const void *event);

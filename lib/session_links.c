@@ -22,8 +22,9 @@ static struct dyti_place place_of(const struct dyt_session *s)
                                .attribute_count = p->attribute_count};
 }
 
-/* The rows in the second of two mapped sets. */
+/* The rows in the second of two mapped sets, `first` in the other one. */
 static enum dyt_status second_memory(struct dyt_session *s,
+                                     const struct dyt_view *first,
                                      const struct dyti_row_pieces *pieces)
 {
     struct dyt_row *row = calloc(s->row_count + 1u, sizeof(*row));
@@ -37,10 +38,20 @@ static enum dyt_status second_memory(struct dyt_session *s,
         return DYTI_FAIL(DYT_ERR_NOMEM, "%llu rows",
                          (unsigned long long)s->row_count);
     }
-    memcpy(row, s->row, s->row_count * sizeof(*row));
+    memcpy(row, first->row, s->row_count * sizeof(*row));
     for (uint64_t i = 0; i < s->row_count; i++) {
-        row[i].data = dyti_mapped_row(s->mapped, i, 1);
-        row[i].fd = dyti_mapped_fd(s->mapped, 1);
+        const struct dyt_row *other =
+            s->second_mirror == NULL ? NULL
+                                     : &dyti_mirror_rows(s->second_mirror)[i];
+
+        if (!dyti_row_is_on_device(&s->row[i])) {
+            row[i].data = dyti_mapped_row(s->mapped, i, 1);
+            row[i].fd = dyti_mapped_fd(s->mapped, 1);
+        } else if (other != NULL) {
+            row[i].data = other->data;
+            row[i].fd = other->fd;
+            row[i].fd_offset = other->fd_offset;
+        }
     }
     st = dyti_memory_view_build(s->catalogue, &view, pieces, &s->second);
     free(row);
@@ -111,7 +122,7 @@ static enum dyt_status build_memory(struct dyt_session *s)
              : dyti_memory_view_build(s->catalogue, &view, &pieces, &s->memory);
     if (st == DYT_OK && s->mapped != NULL &&
         s->params.commit == DYT_COMMIT_DOUBLE) {
-        st = second_memory(s, &pieces);
+        st = second_memory(s, &view, &pieces);
     }
     for (size_t i = 0; st == DYT_OK && i < pieces.count; i++) {
         s->has_pieces[pieces.piece[i].row] = true;

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define ALL_TAGS                                                               \
     (DYT_TAG_WEIGHTS | DYT_TAG_KV_CACHE | DYT_TAG_OPTIMIZER | DYT_TAG_GRAD)
@@ -37,6 +38,33 @@ static enum dyt_status check_rows(const struct dyt_row *row, uint64_t row_count)
     return st;
 }
 
+/* Under the lock.  Rows of the host, then those of devices; all, or none. */
+static enum dyt_status open_mapped(struct dyt_session *s, struct dyt_row *row,
+                                   uint64_t row_count)
+{
+    uint32_t sets = s->params.commit == DYT_COMMIT_DOUBLE ? 2 : 1;
+    struct dyt_row *before = calloc(row_count + 1u, sizeof(*before));
+    enum dyt_status st;
+
+    if (before == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%llu rows",
+                         (unsigned long long)row_count);
+    }
+    memcpy(before, row, row_count * sizeof(*before));
+    st = dyti_mapped_open(row, row_count, sets, &s->mapped);
+    if (st == DYT_OK) {
+        st = dyti_session_map_devices(s, row, row_count);
+        if (st != DYT_OK) {
+            dyti_mapped_close(s->mapped);
+            s->mapped = NULL;
+            dyti_session_close_mirror(s);
+            memcpy(row, before, row_count * sizeof(*before));
+        }
+    }
+    free(before);
+    return st;
+}
+
 static enum dyt_status map_rows(struct dyt_session *s, struct dyt_row *row,
                                 uint64_t row_count)
 {
@@ -59,11 +87,7 @@ static enum dyt_status map_rows(struct dyt_session *s, struct dyt_row *row,
     if (st == DYT_OK && (s->published || s->mapped != NULL)) {
         st = DYTI_FAIL(DYT_ERR_STATE, "rows are mapped once, before publish");
     }
-    st = st != DYT_OK
-             ? st
-             : dyti_mapped_open(row, row_count,
-                                s->params.commit == DYT_COMMIT_DOUBLE ? 2 : 1,
-                                &s->mapped);
+    st = st != DYT_OK ? st : open_mapped(s, row, row_count);
     pthread_mutex_unlock(&s->lock);
     return st;
 }
@@ -103,7 +127,7 @@ static enum dyt_status row_data(struct dyt_session *s, uint64_t row,
     st = dyti_session_check_row(s, row);
     if (st == DYT_OK) {
         *out_data = s->mapped != NULL
-                        ? dyti_mapped_row(s->mapped, row, s->live_set)
+                        ? dyti_session_mapped_row(s, row, s->live_set)
                         : s->row[row].data;
     }
     pthread_mutex_unlock(&s->lock);
@@ -310,6 +334,7 @@ static enum dyt_status release(struct dyt_session *s, uint32_t tags)
     if (st == DYT_OK && weights && s->mapped != NULL) {
         st = dyti_mapped_release(s->mapped, s->has_pieces,
                                  s->published ? s->row_count : 0);
+        st = st != DYT_OK ? st : dyti_session_sleep_devices(s, true);
     }
     if (weights) { /* whatever is left of them */
         pthread_mutex_lock(&s->lock);
@@ -393,6 +418,7 @@ static enum dyt_status restore(struct dyt_session *s, uint32_t tags)
     if (weights && s->mapped != NULL) {
         st = dyti_mapped_restore(s->mapped, s->has_pieces,
                                  s->published ? s->row_count : 0);
+        st = st != DYT_OK ? st : dyti_session_sleep_devices(s, false);
     }
     if (st == DYT_OK && s->hooks.restore != NULL) {
         st = call_hook(s, s->hooks.restore, tags);

@@ -2,12 +2,28 @@
  * the service and by hands, so that a caller's thread keeps its device. */
 #include "lib/session_internal.h"
 
+#include "base/thread.h"
+
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void close_mirrors(struct dyt_session *s)
+{
+    dyti_mirror_close(s->mirror);
+    dyti_mirror_close(s->second_mirror);
+    s->mirror = s->second_mirror = NULL;
+}
 
 enum dyt_status dyti_session_open_devices(struct dyt_session *s,
                                           const struct dyt_view *view)
 {
-    dyti_session_close_mirror(s);
+    close_mirrors(s);
+    if (s->sets != NULL) {
+        return DYT_OK; /* opened when they were mapped */
+    }
+    dyti_devices_close(s->devices);
+    s->devices = NULL;
     return dyti_devices_open(view, &s->devices);
 }
 
@@ -28,6 +44,38 @@ enum dyt_status dyti_session_look_at_devices(struct dyt_session *s,
     }
     return found.count == 0 ? dyti_error_adopt(st, words)
                             : DYTI_FAIL(st, "%s; %s", words, found.text);
+}
+
+/* The same rows in the other set of a mapped receiver. */
+static enum dyt_status mirror_second(struct dyt_session *s,
+                                     const struct dyt_view *view,
+                                     const struct dyti_row_pieces *there,
+                                     const struct dyti_row_pieces *here)
+{
+    struct dyt_row *row = calloc(view->row_count + 1u, sizeof(*row));
+    struct dyt_view other = {.struct_size = sizeof(other),
+                             .row_struct_size = sizeof(*row),
+                             .row = row,
+                             .row_count = view->row_count};
+    enum dyt_status st;
+
+    if (row == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%llu rows",
+                         (unsigned long long)view->row_count);
+    }
+    memcpy(row, view->row, view->row_count * sizeof(*row));
+    for (uint64_t i = 0; i < view->row_count; i++) {
+        void *data = dyti_device_sets_row(s->sets, i, 1);
+
+        row[i].data = data != NULL ? data : row[i].data;
+    }
+    st = dyti_mirror_open(s->devices, &other, there, dyti_session_cap(s),
+                          &s->second_mirror);
+    st = st != DYT_OK ? st
+                      : dyti_mirror_bind(s->second_mirror, s->catalogue, &other,
+                                         there, here, true);
+    free(row);
+    return st;
 }
 
 enum dyt_status dyti_session_mirror_rows(struct dyt_session *s,
@@ -53,6 +101,10 @@ enum dyt_status dyti_session_mirror_rows(struct dyt_session *s,
     st = st != DYT_OK ? st
                       : dyti_mirror_bind(s->mirror, s->catalogue, view, pieces,
                                          &here, target);
+    if (st == DYT_OK && s->sets != NULL &&
+        s->params.commit == DYT_COMMIT_DOUBLE) {
+        st = mirror_second(s, view, pieces, &here);
+    }
     if (st != DYT_OK) {
         dyti_row_pieces_fini(&here);
         return st;
@@ -65,10 +117,17 @@ enum dyt_status dyti_session_mirror_rows(struct dyt_session *s,
 
 void dyti_session_close_mirror(struct dyt_session *s)
 {
-    dyti_mirror_close(s->mirror);
+    close_mirrors(s);
+    dyti_device_sets_close(s->sets);
     dyti_devices_close(s->devices);
-    s->mirror = NULL;
+    s->sets = NULL;
     s->devices = NULL;
+}
+
+uint64_t dyti_session_mirror_bytes(const struct dyt_session *s)
+{
+    return (s->mirror != NULL ? dyti_mirror_bytes(s->mirror) : 0) +
+           (s->second_mirror != NULL ? dyti_mirror_bytes(s->second_mirror) : 0);
 }
 
 bool dyti_session_is_all_mirror(const struct dyt_session *s)
@@ -79,7 +138,7 @@ bool dyti_session_is_all_mirror(const struct dyt_session *s)
 uint64_t dyti_session_cap(const struct dyt_session *s)
 {
     uint64_t cap = s->params.cap_bytes;
-    uint64_t held = s->mirror != NULL ? dyti_mirror_bytes(s->mirror) : 0;
+    uint64_t held = dyti_session_mirror_bytes(s);
 
     return cap == 0 ? 0 : cap > held ? cap - held : 1;
 }
@@ -103,13 +162,20 @@ enum dyt_status dyti_session_take_mirror(struct dyt_session *s)
 
 enum dyt_status dyti_session_ready_mirror(struct dyt_session *s)
 {
-    return s->mirror == NULL ? DYT_OK : dyti_mirror_ready(s->mirror);
+    enum dyt_status st =
+        s->mirror == NULL ? DYT_OK : dyti_mirror_ready(s->mirror);
+
+    return st != DYT_OK || s->second_mirror == NULL
+               ? st
+               : dyti_mirror_ready(s->second_mirror);
 }
 
-enum dyt_status dyti_session_give_mirror(struct dyt_session *s)
+enum dyt_status dyti_session_give_mirror(struct dyt_session *s, uint32_t set)
 {
-    return s->mirror == NULL ? DYT_OK
-                             : dyti_mirror_give(s->mirror, event_of(s));
+    struct dyti_mirror *mirror =
+        set == 1 && s->second_mirror != NULL ? s->second_mirror : s->mirror;
+
+    return mirror == NULL ? DYT_OK : dyti_mirror_give(mirror, event_of(s));
 }
 
 enum dyt_status dyti_session_check_event(const struct dyt_session *s,
@@ -119,4 +185,96 @@ enum dyt_status dyti_session_check_event(const struct dyt_session *s,
                ? DYT_OK
                : DYTI_FAIL(DYT_ERR_UNSUPPORTED,
                            "an event of a device, and no row lies on one");
+}
+
+/* ---- mapped ----------------------------------------------------------------
+ */
+
+/* What is done in a thread of ours for a caller that waits. */
+struct errand {
+    struct dyt_session *s;
+    struct dyt_row *row;
+    uint64_t row_count;
+    bool release;
+    enum dyt_status st;
+    char text[DYTI_SESSION_TEXT_BYTES];
+};
+
+static enum dyt_status run_errand(void *(*body)(void *arg), struct errand *e)
+{
+    pthread_t thread;
+    enum dyt_status st =
+        dyti_thread_start(body, e, "a thread for a device", &thread);
+
+    if (st != DYT_OK) {
+        return st;
+    }
+    (void)pthread_join(thread, NULL);
+    return e->st == DYT_OK ? DYT_OK : dyti_error_adopt(e->st, e->text);
+}
+
+static void *end_errand(struct errand *e, enum dyt_status st)
+{
+    e->st = st;
+    snprintf(e->text, sizeof(e->text), "%s", dyti_error_message());
+    return NULL;
+}
+
+static void *map_rows(void *arg)
+{
+    struct errand *e = arg;
+    struct dyt_session *s = e->s;
+    struct dyt_view view = {.struct_size = sizeof(view),
+                            .row_struct_size = sizeof(*e->row),
+                            .row = e->row,
+                            .row_count = e->row_count};
+    uint32_t sets = s->params.commit == DYT_COMMIT_DOUBLE ? 2 : 1;
+    enum dyt_status st = dyti_devices_open(&view, &s->devices);
+
+    if (st == DYT_OK && s->devices != NULL) {
+        st = dyti_device_sets_open(s->devices, e->row, e->row_count, sets,
+                                   &s->sets);
+    }
+    return end_errand(e, st);
+}
+
+enum dyt_status dyti_session_map_devices(struct dyt_session *s,
+                                         struct dyt_row *row,
+                                         uint64_t row_count)
+{
+    struct errand e = {.s = s, .row = row, .row_count = row_count};
+    bool any = false;
+
+    for (uint64_t i = 0; i < row_count; i++) {
+        any = any || dyti_row_is_on_device(&row[i]);
+    }
+    return any ? run_errand(map_rows, &e) : DYT_OK;
+}
+
+static void *sleep_rows(void *arg)
+{
+    struct errand *e = arg;
+    struct dyt_session *s = e->s;
+    uint64_t count = s->published ? s->row_count : 0;
+
+    return end_errand(
+        e, e->release
+               ? dyti_device_sets_release(s->sets, s->has_pieces, count)
+               : dyti_device_sets_restore(s->sets, s->has_pieces, count));
+}
+
+enum dyt_status dyti_session_sleep_devices(struct dyt_session *s, bool release)
+{
+    struct errand e = {.s = s, .release = release};
+
+    return s->sets == NULL ? DYT_OK : run_errand(sleep_rows, &e);
+}
+
+void *dyti_session_mapped_row(const struct dyt_session *s, uint64_t row,
+                              uint32_t set)
+{
+    void *there =
+        s->sets == NULL ? NULL : dyti_device_sets_row(s->sets, row, set);
+
+    return there != NULL ? there : dyti_mapped_row(s->mapped, row, set);
 }

@@ -45,7 +45,7 @@ void dyti_session_clear_padding(struct dyt_session *s, uint32_t set)
         const struct dyti_row_pad *p = &s->pad[i];
         const struct dyt_row *row = &s->row[p->row];
         unsigned char *base = s->mapped != NULL
-                                  ? dyti_mapped_row(s->mapped, p->row, set)
+                                  ? dyti_session_mapped_row(s, p->row, set)
                                   : row->data;
 
         /* known by a descriptor alone: left as it is; a device's comes with its

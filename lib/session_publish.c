@@ -115,7 +115,7 @@ static enum dyt_status check_staged(const struct dyt_session *s)
 static enum dyt_status check_mapped(const struct dyt_session *s)
 {
     for (uint64_t i = 0; s->mapped != NULL && i < s->row_count; i++) {
-        if (s->row[i].data != dyti_mapped_row(s->mapped, i, 0)) {
+        if (s->row[i].data != dyti_session_mapped_row(s, i, 0)) {
             return DYTI_FAIL(DYT_ERR_INVALID,
                              "row %llu, %s, is not row %llu of those that "
                              "dyt_session_map() gave memory to: publish the "

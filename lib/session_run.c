@@ -44,8 +44,7 @@ static void note_run(struct dyt_session *s, const struct dyti_session_link *k,
     s->report = *r;
     s->report.source = o->from_sibling;
     s->report.scratch_bytes =
-        dyti_link_scratch_bytes(k->link) +
-        (s->mirror != NULL ? dyti_mirror_bytes(s->mirror) : 0);
+        dyti_link_scratch_bytes(k->link) + dyti_session_mirror_bytes(s);
     if (r->committed && !broken) {
         s->version = o->version;
         s->valid = true;
@@ -129,7 +128,7 @@ enum dyt_status dyti_session_link_run(struct dyt_session *s,
     }
     st = st != DYT_OK ? st : dyti_link_run(k->link, o->epoch, o->version, &r);
     if (st == DYT_OK && receiver && r.decision == DYTI_DECISION_COMMIT) {
-        st = dyti_session_give_mirror(s);
+        st = dyti_session_give_mirror(s, dyti_link_live_set(k->link));
         half = st != DYT_OK;
     }
     snprintf(k->text, sizeof(k->text), "%s", dyti_error_message());

@@ -65,7 +65,9 @@ static enum dyt_status hash_row(struct dyt_session *s, uint32_t row,
     pthread_mutex_unlock(&s->lock);
     if (any && s->mirror != NULL && s->memory.row_as != NULL &&
         dyti_mirror_has(s->mirror)[s->memory.row_as[row]]) {
-        return dyti_mirror_row_hash(s->mirror, s->memory.row_as[row], out_hash);
+        return dyti_mirror_row_hash(
+            second && s->second_mirror != NULL ? s->second_mirror : s->mirror,
+            s->memory.row_as[row], out_hash);
     }
     if (s->last != NULL) {
         return dyti_link_row_hash(s->last, row, out_hash);

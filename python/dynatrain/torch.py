@@ -10,6 +10,7 @@ memory as rows, offers of it, and receives into it.
 """
 
 import contextlib
+import types
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
@@ -92,12 +93,18 @@ def module_rows(module: Any, rename: Optional[Rename] = None,
     return rows
 
 
-def tensor_over(address: int, shape: Tuple[int, ...], dtype: Any) -> Any:
+def tensor_over(address: int, shape: Tuple[int, ...], dtype: Any,
+                device: Any = "cpu") -> Any:
     """A tensor over memory of the library, which must live longer."""
     count = tensors.elements(shape)
     if count == 0:
-        return torch.empty(shape, dtype=dtype)
+        return torch.empty(shape, dtype=dtype, device=device)
     size = torch.empty(0, dtype=dtype).element_size()
+    if torch.device(device).type == "cuda":
+        lent = types.SimpleNamespace(__cuda_array_interface__={
+            "shape": (count * size,), "typestr": "|u1", "version": 3,
+            "data": (address, False), "strides": None})
+        return torch.as_tensor(lent, device=device).view(dtype).view(shape)
     buffer = tensors.bytes_at(address, count * size)
     return torch.frombuffer(buffer, dtype=dtype, count=count).view(shape)
 
@@ -214,7 +221,7 @@ class Receiver:
         tensor = self._mapped[index]
         if address != tensor.data_ptr():
             tensor.data = tensor_over(address, tuple(tensor.shape),
-                                      tensor.dtype)
+                                      tensor.dtype, tensor.device)
 
     def receive(self, version: int = 0, timeout: Optional[float] = None
                 ) -> Report:
@@ -229,6 +236,8 @@ class Receiver:
         own again."""
         for tensor in self._mapped.values():
             tensor.data = tensor.data.clone()
+            if tensor.device.type == "cuda":  # or it would still be read
+                torch.cuda.synchronize(tensor.device)
         self._mapped = {}
         self.session.close()
 

@@ -131,15 +131,19 @@ static inline bool holds_there(struct party *p, uint64_t version)
 
     for (uint32_t r = 0; r < p->m->rows && ok; r++) {
         size_t n = row_elements(&p->m->row[r]);
-        void *copy = p->there[r] == NULL
-                         ? NULL
-                         : dyt_sim_get(p->there[r], row_bytes(p->m, r));
+        void *at = p->there[r], *copy = NULL;
         float rest = p->m->padded[r] ? 0.0f : UNTOUCHED;
         struct version_check c = {.version = version,
                                   .data = copy,
                                   .seen = calloc(n + 1u, 1),
                                   .member = p->m};
 
+        if (at != NULL && p->m->join.memory == DYT_MEMORY_MAPPED) {
+            assert_ok(dyt_session_row_data(p->m->session, r, &at));
+        }
+        if (at != NULL) {
+            c.data = copy = dyt_sim_get(at, row_bytes(p->m, r));
+        }
         if (copy == NULL) {
             ok = row_holds(p->m, r, version);
         } else {

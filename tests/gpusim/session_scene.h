@@ -147,6 +147,10 @@ static const struct way {
     {"device to device, staged", true, true, DYT_COMMIT_STAGED, DYT_MEMORY_OWN},
     {"device to device, in place", true, true, DYT_COMMIT_IN_PLACE,
      DYT_MEMORY_OWN},
+    {"host to device, mapped", false, true, DYT_COMMIT_IN_PLACE,
+     DYT_MEMORY_MAPPED},
+    {"device to device, double", true, true, DYT_COMMIT_DOUBLE,
+     DYT_MEMORY_MAPPED},
 };
 
 static inline struct scene of_way(const struct way *way, uint32_t trainers,

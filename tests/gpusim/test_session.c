@@ -292,6 +292,30 @@ static void the_mirror_is_under_the_cap(void **state)
     all_end(&s);
 }
 
+/* Mapped memory is the device's again while its weights are released. */
+static void mapped_memory_sleeps(void **state)
+{
+    struct scene s;
+    uint64_t held;
+
+    (void)state;
+    for (size_t w = 7; w < 9; w++) {
+        struct member *r;
+
+        s = of_way(&ways[w], 1, 1);
+        r = s.receiver[0].m;
+        pass_version(&s, 1);
+        held = gpusim_held_bytes();
+        assert_ok(dyt_session_release(r->session, DYT_TAG_WEIGHTS));
+        assert_true(!gpusim_simulates() || gpusim_held_bytes() < held);
+        assert_ok(dyt_session_restore(r->session, DYT_TAG_WEIGHTS));
+        assert_int_equal(held, gpusim_held_bytes());
+        r->padded[5] = true; /* what is of no tensor is zero after that */
+        pass_version(&s, 2);
+        all_end(&s);
+    }
+}
+
 /* Where pages cannot be pinned any more bytes go through a buffer. */
 static void unpinned_mirrors_hold_the_same(void **state)
 {
@@ -326,6 +350,7 @@ static const struct CMUnitTest tests[] = {
     sim_test(what_nobody_waits_for_is_found),
     sim_test(an_event_is_a_devices),
     sim_test(the_mirror_is_under_the_cap),
+    sim_test(mapped_memory_sleeps),
     sim_test(unpinned_mirrors_hold_the_same),
 };
 DYT_TEST_MAIN(tests)

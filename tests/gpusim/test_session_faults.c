@@ -90,14 +90,6 @@ static void what_cannot_be_is_refused_by_name(void **state)
 
     (void)state;
     put_on_device(&s.receiver[0], 0);
-    r->join.memory = DYT_MEMORY_MAPPED;
-    enter_wrongly(&s, DYT_ERR_UNSUPPORTED);
-    assert_non_null(strstr(r->text, "row dense lies on a device"));
-    all_end(&s);
-
-    s = with_members(1, 1);
-    r = s.receiver[0].m;
-    put_on_device(&s.receiver[0], 0);
     r->row[0].flags = DYT_ROW_STAGED;
     enter_wrongly(&s, DYT_ERR_UNSUPPORTED);
     assert_non_null(strstr(r->text, "row dense lies on a CUDA device"));

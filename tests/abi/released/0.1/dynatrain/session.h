@@ -141,8 +141,11 @@ DYT_API enum dyt_status dyt_session_publish(dyt_session *session,
  * `data` pointed to is copied over).  Rows with DYT_ROW_ALIAS get the memory of
  * the row they name by equal data pointers.  With DYT_COMMIT_DOUBLE there are
  * two sets; see dyt_session_row_data().
- * @return DYT_ERR_UNSUPPORTED  a row of a device: such rows stay where they are
- *                              (memory OWN)
+ * A row of a device gets memory of that device (and no fd), and a version comes
+ * to it by a mirror of each set.
+ * @return DYT_ERR_INVALID, DYT_ERR_NOMEM, DYT_ERR_DEVICE  as for publish: the
+ *                              rows are as they were
+ * @return DYT_ERR_UNSUPPORTED  the module, the driver or a device is missing
  */
 DYT_API enum dyt_status dyt_session_map(dyt_session *session,
                                         struct dyt_row *row,
