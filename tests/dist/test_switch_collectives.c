@@ -275,11 +275,13 @@ static void they_arrive_in_threads(void **state)
     arrive(DYT_RANKS_THREADS);
 }
 
+#ifndef SW_CUDA /* enough of them below, by NCCL */
 static void they_arrive_in_processes(void **state)
 {
     (void)state;
     arrive(DYT_RANKS_PROCESSES);
 }
+#endif
 
 #ifdef DYT_TEST_GLOO
 static void they_arrive_over_tcp(void **state)
@@ -292,7 +294,7 @@ static void they_arrive_over_tcp(void **state)
 #endif
 
 /* In the first, a middle and a later one that it takes part in. */
-static void die_in_one(const uint32_t *of_case, size_t count)
+static inline void die_in_one(const uint32_t *of_case, size_t count)
 {
     watch.posts = dyt_ranks_shared(4096);
     for (size_t i = 0; i < count; i++) {
@@ -306,6 +308,7 @@ static void die_in_one(const uint32_t *of_case, size_t count)
     munmap(watch.posts, 4096);
 }
 
+#ifndef SW_CUDA
 static void a_death_in_one_is_named_by_all_others(void **state)
 {
     static const uint32_t of_case[] = {0, 1, 3}; /* those on the way there */
@@ -313,6 +316,7 @@ static void a_death_in_one_is_named_by_all_others(void **state)
     (void)state;
     die_in_one(of_case, DYT_TEST_COUNT(of_case));
 }
+#endif
 
 #ifdef DYT_TEST_NCCL
 /* ---- by a group of devices ------------------------------------------------
@@ -380,11 +384,15 @@ static void a_death_in_a_call_of_nccl_is_named(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(each_kind_is_found_and_only_where_slots_are),
     cmocka_unit_test(they_arrive_in_threads),
+#ifndef SW_CUDA
     cmocka_unit_test(they_arrive_in_processes),
+#endif
 #ifdef DYT_TEST_GLOO
     cmocka_unit_test(they_arrive_over_tcp),
 #endif
+#ifndef SW_CUDA
     cmocka_unit_test(a_death_in_one_is_named_by_all_others),
+#endif
 #ifdef DYT_TEST_NCCL
     cmocka_unit_test(nccl_makes_those_of_its_teams),
     cmocka_unit_test(over_nccl_they_arrive_in_processes),
