@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import queue
+import re
 import signal
 import socket
 import subprocess
@@ -70,9 +71,20 @@ def in_group(command, **options):
     return child
 
 
+def shared_by(group):
+    """Segments in /dev/shm that processes of a group map: nobody removes them
+    where all are killed at once."""
+    found = set()
+    for maps in pathlib.Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            if os.getpgid(int(maps.parent.name)) == group:
+                found.update(re.findall(r"/dev/shm/psm_\w+", maps.read_text()))
+    return found
+
+
 def end_group(child, how=signal.SIGTERM, patience=15):
-    """The whole group is gone afterwards: its own way, so that what it had in
-    /dev/shm is gone too, unless that takes too long."""
+    """The whole group is gone afterwards, and what it had in /dev/shm."""
+    shared = shared_by(child.pid)
     for number in (how, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, number)
@@ -83,6 +95,8 @@ def end_group(child, how=signal.SIGTERM, patience=15):
                 time.sleep(0.05)
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(patience)
+    for path in shared:
+        pathlib.Path(path).unlink(missing_ok=True)
     keeper.tell("-", child.pid)
 
 
