@@ -197,7 +197,7 @@ static void descriptors_do_not_grow_with_tensors(void **state)
 struct tiny {
     struct dyt_session *session;
     struct dyt_row *row;
-    char (*name)[24];
+    char (*name)[32];
     float *data;
 };
 
