@@ -3,6 +3,14 @@
 
 #include "dyt_test.h"
 
+#include <stdlib.h>
+
+static int use_test_modules(void **state)
+{
+    (void)state;
+    return setenv("DYNATRAIN_MODULES", TEST_MODULES, 1);
+}
+
 static void words_of_a_module_are_the_callers(void **state)
 {
     const struct dyti_module *module = NULL;
@@ -34,7 +42,8 @@ static void one_that_is_not_there_says_where_to_get_it(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(words_of_a_module_are_the_callers),
-    cmocka_unit_test(one_that_is_not_there_says_where_to_get_it),
+    cmocka_unit_test_setup(words_of_a_module_are_the_callers, use_test_modules),
+    cmocka_unit_test_setup(one_that_is_not_there_says_where_to_get_it,
+                           use_test_modules),
 };
 DYT_TEST_MAIN(tests)
