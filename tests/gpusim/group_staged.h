@@ -337,47 +337,27 @@ static uint64_t staged_region_bytes(uint32_t size)
     return dyti_group_nccl.region_bytes(size);
 }
 
-static const struct dyti_group_ops group_staged = {
-    .struct_size = sizeof(struct dyti_group_ops),
-    .name = "nccl, from the host",
-    .region_bytes = staged_region_bytes,
-    .open = staged_open,
-    .close = staged_close,
-    .barrier = staged_barrier,
-    .broadcast = staged_broadcast,
-    .all_gather = staged_all_gather,
-    .reduce_scatter = staged_reduce_scatter,
-    .all_reduce = staged_all_reduce,
-    .exchange = staged_exchange,
-    .traffic = staged_traffic,
-    .post = staged_post,
-    .poll = staged_poll,
-    .wait = staged_wait,
-    .cancel = staged_cancel,
-    .landed = staged_landed};
-
 static uint64_t staged_region_apart(uint32_t size)
 {
     return dyti_group_shm.region_bytes(size);
 }
 
-static const struct dyti_group_ops group_staged_apart = {
-    .struct_size = sizeof(struct dyti_group_ops),
-    .name = "nccl, over hosts",
-    .region_bytes = staged_region_apart,
-    .open = staged_open_apart,
-    .close = staged_close,
-    .barrier = staged_barrier,
-    .broadcast = staged_broadcast,
-    .all_gather = staged_all_gather,
-    .reduce_scatter = staged_reduce_scatter,
-    .all_reduce = staged_all_reduce,
-    .exchange = staged_exchange,
-    .traffic = staged_traffic,
-    .post = staged_post,
-    .poll = staged_poll,
-    .wait = staged_wait,
-    .cancel = staged_cancel,
-    .landed = staged_landed};
+/* Both differ in where their members meet. */
+#define STAGED_TABLE(called, region, opened)                                   \
+    {                                                                          \
+        .struct_size = sizeof(struct dyti_group_ops), .name = (called),        \
+        .region_bytes = (region), .open = (opened), .close = staged_close,     \
+        .barrier = staged_barrier, .broadcast = staged_broadcast,              \
+        .all_gather = staged_all_gather,                                       \
+        .reduce_scatter = staged_reduce_scatter,                               \
+        .all_reduce = staged_all_reduce, .exchange = staged_exchange,          \
+        .traffic = staged_traffic, .post = staged_post, .poll = staged_poll,   \
+        .wait = staged_wait, .cancel = staged_cancel, .landed = staged_landed  \
+    }
+
+static const struct dyti_group_ops group_staged =
+    STAGED_TABLE("nccl, from the host", staged_region_bytes, staged_open);
+static const struct dyti_group_ops group_staged_apart =
+    STAGED_TABLE("nccl, over hosts", staged_region_apart, staged_open_apart);
 
 #endif /* DYT_GPUSIM_GROUP_STAGED_H */
