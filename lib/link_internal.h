@@ -5,18 +5,13 @@
 
 #include "lib/link.h"
 
+#include "base/process.h"
 #include "ops/memory.h"
 
 #define DYTI_LINK_KINDS_ALL ((1u << DYTI_KIND_COUNT) - 1u)
 
 /* ---- link_process.c: other processes -------------------------------------
  */
-
-/* starttime of a process; DYT_ERR_PEER: there is none. */
-enum dyt_status dyti_process_start(uint32_t pid, uint64_t *out_start);
-/* This one. */
-enum dyt_status dyti_process_self(uint32_t *out_pid, uint64_t *out_start);
-bool dyti_process_is_self(uint32_t pid, uint64_t start);
 
 /* What a descriptor of a process must be. */
 struct dyti_process_fd {

@@ -18,6 +18,8 @@
  *   host_alloc  memory                   writes
  *   look        all is the host's        what a framework's memory is, and how
  *                                        another process can have it
+ *   lend,       in its own process the   in its own process the pointer, in
+ *   borrow      pointer, else refused    another what imports it (below)
  *
  * Rules: threads any, one segment by one thread at a time; everything may
  * block.  A device's table works for the device that use() made the calling
@@ -82,6 +84,54 @@ struct dyti_memory_look {
     void *base;
     uint64_t bytes;
     char why[128]; /* way NONE: what stands against it; else "" */
+};
+
+/* ---- memory that somebody else allocated, for others to read and write ------
+ *
+ * Its process lends a range; whoever gets the loan, which is plain bytes, and
+ * the descriptors of its pieces, borrows it: for the device in use, at one
+ * address, however many pieces it is.
+ *
+ *   way    in its own process   in another one of this host
+ *   NONE   the pointer          refused, by the lender's reason
+ *   IPC    the pointer          the whole allocation is opened, once however
+ *                               often it is borrowed
+ *   FD     the pointer          each piece's descriptor, in their order: a few
+ *                               at a time, so that no more files than those
+ *                               are open
+ *
+ * The lender keeps the memory until all have given it back: what he frees
+ * before is another's, or nobody's, and nothing can tell (IPC), or stays as
+ * long as it is borrowed (FD).  He does not wait for that here. What is
+ * borrowed lives as long as the lender's process (IPC), or longer (FD). Work on
+ * it has ended before it is given back. */
+
+/* Same bytes in every process of a host. */
+struct dyti_memory_loan {
+    char magic[8];        /* and version */
+    uint32_t way;         /* enum dyti_memory_way */
+    uint32_t piece_count; /* FD: descriptors that belong to it; else 0 */
+    uint64_t address;     /* of the first byte, in the lender's process */
+    uint64_t bytes;
+    /* The allocation, or all pieces that have a part in it: at most `offset`
+     * before the address. */
+    uint64_t offset, span;
+    /* The lender: process, the space of such numbers, when it started. */
+    int64_t owner_space;
+    uint64_t owner_start;
+    uint32_t owner_pid;
+    uint32_t kind;   /* enum dyti_memory_kind */
+    uint64_t driver; /* the lender's version; 0: none */
+    char device[48]; /* UUID of the owner; "": the host's */
+    char why[128];   /* way NONE: as look() says it; else "" */
+    unsigned char ipc[64];
+};
+
+struct dyti_memory_borrowed {
+    void *ptr;       /* the lent bytes, for the device that was in use */
+    uint64_t bytes;  /* of them */
+    uint32_t wanted; /* pieces that are still to come: not touched before 0 */
+    void *self;      /* the backend's own; NULL: given back */
 };
 
 struct dyti_memory_ops {
@@ -159,7 +209,56 @@ struct dyti_memory_ops {
      * host_alloc then */
     enum dyt_status (*host_pin)(void *ptr, uint64_t bytes);
     void (*host_unpin)(void *ptr); /* before it is unmapped; NULL is fine */
+
+    /**
+     * Lend [ptr, ptr + bytes): what others need to borrow it.  It keeps
+     * nothing: a loan that nobody borrows costs nothing.
+     * @return DYT_ERR_INVALID      no memory of a device, or not wholly (the
+     *                              host's table takes all)
+     */
+    enum dyt_status (*lend)(const void *ptr, uint64_t bytes,
+                            struct dyti_memory_loan *out_loan);
+    /* Piece `index` of an FD loan of this process, for borrow_piece(): its
+     * bytes, and a descriptor that is the caller's to close. */
+    enum dyt_status (*lend_piece)(const struct dyti_memory_loan *loan,
+                                  uint32_t index, uint64_t *out_bytes,
+                                  int *out_fd);
+    /**
+     * Have it at an address of this process, for the device in use, which stays
+     * the borrower's until give_back().
+     * @return DYT_ERR_UNSUPPORTED  that device does not reach it; the other one
+     *                              is not seen by this process; way NONE, in
+     *                              another process
+     *         DYT_ERR_PEER         its process is gone, or has freed it
+     *         DYT_ERR_INVALID      no loan, or of another version
+     */
+    enum dyt_status (*borrow)(const struct dyti_memory_loan *loan,
+                              struct dyti_memory_borrowed *out_borrowed);
+    /* The next piece, in the order of their indices; the descriptor stays the
+     * caller's, and can be closed at once.  DYT_ERR_STATE: none is wanted.
+     * After a failure only give_back() is left. */
+    enum dyt_status (*borrow_piece)(struct dyti_memory_borrowed *borrowed,
+                                    uint64_t bytes, int fd);
+    /* Makes the device that borrowed it the calling thread's.  Twice is fine.
+     */
+    void (*give_back)(struct dyti_memory_borrowed *borrowed);
+    /* Do the kernels of `device` read and write memory of `other`?  UUIDs;
+     * NULL: the one in use.  DYT_ERR_UNSUPPORTED: no, and why (one of them is
+     * not seen by this process, no peer access).  The host's: always. */
+    enum dyt_status (*reaches)(const char *device, const char *other);
 };
+
+/* ---- loans, for the tables (loan.c) ---- */
+
+/* Sign what is otherwise filled in: magic, and this process as the lender. */
+enum dyt_status dyti_memory_loan_sign(struct dyti_memory_loan *loan);
+/* DYT_ERR_INVALID: these bytes are none. */
+enum dyt_status dyti_memory_loan_check(const struct dyti_memory_loan *loan);
+/* Is this process the lender? */
+bool dyti_memory_loan_is_own(const struct dyti_memory_loan *loan);
+/* DYT_ERR_PEER: the lender is gone, by number.  DYT_OK: it is there, or cannot
+ * be looked for (in another space of numbers). */
+enum dyt_status dyti_memory_loan_alive(const struct dyti_memory_loan *loan);
 
 const char *dyti_page_kind_name(enum dyti_page_kind kind);
 /* "device", "pool", …; "fd", "ipc", "none"; static. */

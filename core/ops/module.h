@@ -14,7 +14,7 @@
 #include "ops/memory.h"
 #include "ops/mover.h"
 
-#define DYTI_MODULE_ABI   5u /* goes up with every change of a table in ops/ */
+#define DYTI_MODULE_ABI   6u /* goes up with every change of a table in ops/ */
 #define DYTI_MODULE_ENTRY "dyt_module"
 
 struct dyti_module {

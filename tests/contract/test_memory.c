@@ -267,6 +267,56 @@ static void pins_memory_that_is_there(void **state)
     end_clean();
 }
 
+#ifndef SW_CUDA
+/* Within its process it is the pointer; other processes have files. */
+static void lends_its_own(void **state)
+{
+    struct dyti_memory_borrowed mine = {0}, again = {0};
+    struct dyti_memory_loan loan = {0}, other;
+    unsigned char byte[40];
+    uint64_t bytes = 0;
+    int fd = -1;
+
+    (void)state;
+    assert_status(DYT_ERR_INVALID, ops->lend(NULL, 3, &loan));
+    assert_status(DYT_ERR_INVALID, ops->lend(byte, 0, &loan));
+    assert_status(DYT_ERR_INVALID, ops->borrow(&loan, &mine));
+    assert_error_has("no loan");
+    assert_ok(ops->lend(byte + 7, 30, &loan));
+    assert_int_equal(DYTI_MEMORY_WAY_NONE, loan.way);
+    assert_int_equal(0, loan.piece_count);
+    assert_true(loan.why[0] != '\0');
+    assert_status(DYT_ERR_UNSUPPORTED, ops->lend_piece(&loan, 0, &bytes, &fd));
+    assert_ok(ops->borrow(&loan, &mine));
+    assert_ok(ops->borrow(&loan, &again));
+    assert_ptr_equal(byte + 7, mine.ptr);
+    assert_ptr_equal(byte + 7, again.ptr);
+    assert_int_equal(30, mine.bytes);
+    assert_int_equal(0, mine.wanted);
+    assert_status(DYT_ERR_STATE, ops->borrow_piece(&mine, 30, 0));
+    ops->give_back(&mine);
+    ops->give_back(&mine);
+    assert_null(mine.ptr);
+    ops->give_back(&again);
+    other = loan;
+    other.owner_start++; /* the number is another process's by now */
+    assert_status(DYT_ERR_UNSUPPORTED, ops->borrow(&other, &mine));
+    assert_error_has("its own means");
+    assert_status(DYT_ERR_PEER, dyti_memory_loan_alive(&other));
+    assert_ok(dyti_memory_loan_alive(&loan));
+    other = loan;
+    other.span = 29;
+    assert_status(DYT_ERR_INVALID, ops->borrow(&other, &mine));
+    other = loan;
+    other.piece_count = 1;
+    assert_status(DYT_ERR_INVALID, ops->borrow(&other, &mine));
+    other = loan;
+    memset(other.why, 'x', sizeof(other.why));
+    assert_status(DYT_ERR_INVALID, ops->borrow(&other, &mine));
+    assert_ok(ops->reaches(NULL, "any"));
+}
+#endif
+
 /* ---- another process --------------------------------------------------------
  */
 
@@ -510,6 +560,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(refuses_by_number),
     cmocka_unit_test(has_memory_that_a_device_reaches),
     cmocka_unit_test(pins_memory_that_is_there),
+#ifndef SW_CUDA
+    cmocka_unit_test(lends_its_own),
+#endif
     cmocka_unit_test(is_inherited),
     cmocka_unit_test(outlives_its_owner),
     cmocka_unit_test(peers_follow),

@@ -5,6 +5,8 @@
  * page fault can never kill a process later. */
 #include "device/host/memory.h"
 
+#include "device/host/loan.h"
+
 #include "base/checked.h"
 
 #include <errno.h>
@@ -485,4 +487,10 @@ const struct dyti_memory_ops dyti_memory_host = {
     .look = host_look,
     .host_pin = host_pin,
     .host_unpin = host_unpin,
+    .lend = dyti_host_lend,
+    .lend_piece = dyti_host_lend_piece,
+    .borrow = dyti_host_borrow,
+    .borrow_piece = dyti_host_borrow_piece,
+    .give_back = dyti_host_give_back,
+    .reaches = dyti_host_reaches,
 };
