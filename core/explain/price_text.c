@@ -9,20 +9,6 @@
 
 #define COLLECTIVES_SHOWN 4u
 
-struct dyti_words dyti_words_seconds(double s)
-{
-    struct dyti_words w;
-
-    if (s < 1e-3) {
-        (void)snprintf(w.text, sizeof(w.text), "%.1f us", s * 1e6);
-    } else if (s < 1.0) {
-        (void)snprintf(w.text, sizeof(w.text), "%.2f ms", s * 1e3);
-    } else {
-        (void)snprintf(w.text, sizeof(w.text), "%.2f s", s);
-    }
-    return w;
-}
-
 struct dyti_words dyti_words_parameters(const struct dyti_model *model)
 {
     static const char *const unit[] = {"thousand", "million", "billion"};

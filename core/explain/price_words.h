@@ -6,7 +6,6 @@
 #include "explain/words.h"
 #include "layout/dialect.h"
 
-struct dyti_words dyti_words_seconds(double s); /* "12.30 ms" */
 /* "megatron TP 4 PP 8 DP 4 ep 16 ZeRO 1" */
 struct dyti_words dyti_words_degrees(const struct dyti_layout_desc *desc);
 /* "6.74 billion parameters", "97.28 thousand parameters" */

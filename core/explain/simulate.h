@@ -82,7 +82,7 @@ struct dyti_simulation {
     struct dyti_busiest busiest; /* of all that moves, detours included */
     uint32_t at;                 /* MESSAGES, WAITING, COPIES: the rank that is
                                     done last; CORES: the host */
-    char text[160];   /* "NIC of rank 17, sending: 12.1 of 12.4 s", … */
+    char text[352];   /* "NIC of rank 17, sending: 12.1 s of 12.4 s", … */
     double message_s; /* posting and latency of the busiest rank in all */
     uint64_t bytes[DYTI_LINK_CLASS_COUNT];    /* moved, detours included */
     uint64_t messages[DYTI_LINK_CLASS_COUNT]; /* pieces, rings' steps */

@@ -24,6 +24,20 @@ struct dyti_words dyti_words_bytes(uint64_t bytes)
     return w;
 }
 
+struct dyti_words dyti_words_seconds(double s)
+{
+    struct dyti_words w;
+
+    if (s < 1e-3) {
+        (void)snprintf(w.text, sizeof(w.text), "%.1f us", s * 1e6);
+    } else if (s < 1.0) {
+        (void)snprintf(w.text, sizeof(w.text), "%.2f ms", s * 1e3);
+    } else {
+        (void)snprintf(w.text, sizeof(w.text), "%.2f s", s);
+    }
+    return w;
+}
+
 struct dyti_words dyti_words_shape(uint32_t ndim, const int64_t *shape)
 {
     struct dyti_words w = {""};

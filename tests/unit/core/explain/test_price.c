@@ -33,6 +33,12 @@ static void check(const struct dyti_price *p, const char *a, const char *b)
                      b, p->row[k].name, p->row[k].simulation.seconds,
                      bounds->bound_s, dyti_term_name(bounds->bound_by));
         }
+        if (p->row[k].simulation.message_s >
+            p->row[k].simulation.seconds * (1 + 1e-9)) {
+            fail_msg("%s to %s by %s: %g s, in which a rank posts for %g", a, b,
+                     p->row[k].name, p->row[k].simulation.seconds,
+                     p->row[k].simulation.message_s);
+        }
     }
     if (p->row[0].simulation.seconds < bounds->moved_s * (1 - 1e-9)) {
         fail_msg("%s to %s: %g s, its own busiest link takes %g (%s)", a, b,

@@ -156,6 +156,26 @@ static void fences_hold_back(void **state)
     dyti_simulation_fini(&s);
 }
 
+/* Posting is work that one link's messages wait for in turn; their latencies
+ * hide behind each other, but for the last. */
+static void messages_hold_up_no_longer_than_all_takes(void **state)
+{
+    struct dyti_piece p[] = {piece(0, 1, 0, 0, 1), piece(0, 1, 1, 1, 2)};
+    struct dyti_pieces pieces = {.piece = p, .count = 2, .round_count = 2};
+    struct dyti_cluster c = four();
+    struct dyti_simulate_inputs in = {.cluster = &c, .pieces = &pieces};
+    struct dyti_simulation s = {0};
+
+    (void)state;
+    assert_ok(dyti_simulate(&in, &s));
+    assert_true(near(s.seconds, 1.02));
+    assert_true(near(s.message_s, 1.0));
+    assert_int_equal(DYTI_BOTTLENECK_MESSAGES, s.bottleneck);
+    assert_string_equal("posting of rank 0's messages: 1.00 s of 1.02 s",
+                        s.text);
+    dyti_simulation_fini(&s);
+}
+
 /* What passes through stays in staging until it has left again; wave 1 waits
  * for what wave 0 brings. */
 static void hops_and_waves(void **state)
@@ -300,6 +320,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(hosts_share_their_nics),
     cmocka_unit_test(ranks_of_a_host_share_its_memory),
     cmocka_unit_test(fences_hold_back),
+    cmocka_unit_test(messages_hold_up_no_longer_than_all_takes),
     cmocka_unit_test(hops_and_waves),
     cmocka_unit_test(collectives_are_rings),
     cmocka_unit_test(copies_and_nothing),
