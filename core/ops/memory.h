@@ -218,23 +218,25 @@ struct dyti_memory_ops {
      */
     enum dyt_status (*lend)(const void *ptr, uint64_t bytes,
                             struct dyti_memory_loan *out_loan);
-    /* Piece `index` of an FD loan of this process, for borrow_piece(): its
-     * bytes, and a descriptor that is the caller's to close. */
+    /* The piece of an FD loan of this process that begins `at` bytes behind the
+     * first one's start, for borrow_piece(): its bytes, and a descriptor that
+     * is the caller's to close.  DYT_ERR_PEER: it was freed meanwhile. */
     enum dyt_status (*lend_piece)(const struct dyti_memory_loan *loan,
-                                  uint32_t index, uint64_t *out_bytes,
+                                  uint64_t at, uint64_t *out_bytes,
                                   int *out_fd);
     /**
      * Have it at an address of this process, for the device in use, which stays
      * the borrower's until give_back().
      * @return DYT_ERR_UNSUPPORTED  that device does not reach it; the other one
      *                              is not seen by this process; way NONE, in
-     *                              another process
-     *         DYT_ERR_PEER         its process is gone, or has freed it
+     *                              another process; a driver of another version
+     *                              that does not know it
+     *         DYT_ERR_PEER         its process is gone, or has freed it (IPC)
      *         DYT_ERR_INVALID      no loan, or of another version
      */
     enum dyt_status (*borrow)(const struct dyti_memory_loan *loan,
                               struct dyti_memory_borrowed *out_borrowed);
-    /* The next piece, in the order of their indices; the descriptor stays the
+    /* The next piece, in the order of their addresses; the descriptor stays the
      * caller's, and can be closed at once.  DYT_ERR_STATE: none is wanted.
      * After a failure only give_back() is left. */
     enum dyt_status (*borrow_piece)(struct dyti_memory_borrowed *borrowed,

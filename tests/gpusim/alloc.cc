@@ -76,6 +76,7 @@ static cudaError_t allocate(void **ptr, uint64_t bytes, int kind)
         mprotect(pages, held, PROT_NONE);
     }
     sim.live[reinterpret_cast<uint64_t>(*ptr)] = r;
+    set_alive(reinterpret_cast<uint64_t>(*ptr), true);
     watch_signals();
     sim.held[r.device] += held;
     return cudaSuccess;
@@ -95,6 +96,7 @@ static void give_back(uint64_t base, range r)
                   FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at,
                   static_cast<off_t>(bytes));
         sim.held[r.device] -= bytes;
+        set_alive(base, false);
     }
     mmap(pages, bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED,
          sim.memory.data_fd, at);

@@ -49,6 +49,21 @@ static size_t room_of(int device)
                                : 0;
 }
 
+int hardware_of(int device)
+{
+    return sim.machine.hardware[device];
+}
+
+int device_of_hardware(int hardware)
+{
+    for (int i = 0; i < sim.machine.device_count; i++) {
+        if (hardware_of(i) == hardware) {
+            return i;
+        }
+    }
+    return -1;
+}
+
 static bool is_device(int device)
 {
     return device >= 0 && device < sim.machine.device_count;
@@ -252,7 +267,10 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal)
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
 {
     memcpy(uuid->bytes, "simulated gpu  ", 16);
-    uuid->bytes[15] = static_cast<char>(device);
+    if (!is_device(device)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    uuid->bytes[15] = static_cast<char>(hardware_of(device));
     return CUDA_SUCCESS;
 }
 

@@ -22,6 +22,10 @@ static CUresult driver(cudaError_t error)
         return CUDA_ERROR_INVALID_HANDLE;
     case cudaErrorIllegalAddress:
         return CUDA_ERROR_ILLEGAL_ADDRESS;
+    case cudaErrorInvalidDevice:
+        return CUDA_ERROR_INVALID_DEVICE;
+    case cudaErrorPeerAccessUnsupported:
+        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     default:
         return CUDA_ERROR_UNKNOWN;
     }

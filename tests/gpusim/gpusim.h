@@ -70,6 +70,9 @@ struct gpusim_machine {
     uint32_t resident;                /* blocks that run at a time */
     uint32_t refuses[GPUSIM_DEVICES]; /* devices, as bits, whose memory this one
                                          does not reach */
+    /* Which one of the host's each is: another process may see fewer, or in
+     * another order, and knows them by their UUIDs. */
+    int hardware[GPUSIM_DEVICES];
 };
 
 /* What kernels moved through dev_load() and dev_store(), in sectors of 32

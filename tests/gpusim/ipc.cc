@@ -9,11 +9,23 @@
 
 using namespace gpusim;
 
+constexpr uint64_t ALIGNMENT = 256; // of allocations
+
 struct ipc_handle {
-    int pid, data_fd, written_fd;
+    int pid, hardware, data_fd, written_fd, alive_fd;
     uint64_t offset, bytes;
 };
 static_assert(sizeof(ipc_handle) <= CUDA_IPC_HANDLE_SIZE, "fits");
+
+void gpusim::set_alive(uint64_t base, bool alive)
+{
+    auto at = offset_of(reinterpret_cast<void *>(base)) / ALIGNMENT;
+    unsigned char value = alive;
+
+    if (pwrite(sim.memory.alive_fd, &value, 1, static_cast<off_t>(at)) != 1) {
+        perror("alive");
+    }
+}
 
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *ptr)
 {
@@ -27,7 +39,12 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *ptr)
         found->first != reinterpret_cast<uint64_t>(ptr)) {
         return result(cudaErrorInvalidValue);
     }
-    ours = {getpid(), sim.memory.data_fd, sim.memory.written_fd, offset_of(ptr),
+    ours = {getpid(),
+            hardware_of(found->second.device),
+            sim.memory.data_fd,
+            sim.memory.written_fd,
+            sim.memory.alive_fd,
+            offset_of(ptr),
             found->second.bytes};
     memset(handle, 0, sizeof(*handle));
     memcpy(handle, &ours, sizeof(ours));
@@ -42,17 +59,71 @@ static int open_theirs(int pid, int fd)
     return open(path, O_RDWR | O_CLOEXEC);
 }
 
+static bool is_alive(const ipc_handle &theirs)
+{
+    int fd = open_theirs(theirs.pid, theirs.alive_fd);
+    unsigned char value = 0;
+
+    if (fd >= 0) {
+        if (pread(fd, &value, 1,
+                  static_cast<off_t>(theirs.offset / ALIGNMENT)) != 1) {
+            value = 0;
+        }
+        close(fd);
+    }
+    return value != 0;
+}
+
+// Once for a device: whoever wants it twice counts.
+static bool is_open_here(const ipc_handle &theirs)
+{
+    for (const auto &entry : sim.live) {
+        const range &r = entry.second;
+
+        if (r.kind == RANGE_IPC && r.owner == theirs.pid &&
+            r.owner_offset == theirs.offset &&
+            r.opened_for == current_device()) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// What stands against it, before anything is mapped.
+static cudaError_t check(const ipc_handle &theirs, unsigned flags)
+{
+    int here = current_device(), device = device_of_hardware(theirs.hardware);
+
+    if (theirs.pid == getpid() || !is_alive(theirs) || is_open_here(theirs)) {
+        return cudaErrorInvalidResourceHandle; // as on a device
+    }
+    if (device < 0) {
+        return cudaErrorInvalidDevice;
+    }
+    if (device == here) {
+        return cudaSuccess;
+    }
+    if ((flags & cudaIpcMemLazyEnablePeerAccess) == 0 ||
+        refuses(here, device)) {
+        return cudaErrorPeerAccessUnsupported;
+    }
+    sim.peers[here][device] = true;
+    return cudaSuccess;
+}
+
 cudaError_t cudaIpcOpenMemHandle(void **ptr, cudaIpcMemHandle_t handle,
-                                 unsigned)
+                                 unsigned flags)
 {
     guard hold(sim.lock);
     ipc_handle theirs;
+    cudaError_t error;
     range r;
 
     GPUSIM_CALL();
     memcpy(&theirs, &handle, sizeof(theirs));
-    if (theirs.pid == getpid()) {
-        return result(cudaErrorInvalidResourceHandle); // as on a device
+    error = check(theirs, flags);
+    if (error != cudaSuccess) {
+        return result(error);
     }
     uint64_t from = theirs.offset / PAGE * PAGE;
     uint64_t bytes = up(theirs.offset + theirs.bytes - from, PAGE);
@@ -76,6 +147,10 @@ cudaError_t cudaIpcOpenMemHandle(void **ptr, cudaIpcMemHandle_t handle,
     close(written);
     r.bytes = theirs.bytes;
     r.kind = RANGE_IPC;
+    r.device = device_of_hardware(theirs.hardware);
+    r.owner = theirs.pid;
+    r.owner_offset = theirs.offset;
+    r.opened_for = current_device();
     *ptr = at + (theirs.offset - from);
     sim.live[reinterpret_cast<uint64_t>(*ptr)] = r;
     return result(cudaSuccess);

@@ -51,6 +51,7 @@ static void in_child()
 
     m->data_fd = span_file("gpusim.data");
     m->written_fd = span_file("gpusim.written");
+    m->alive_fd = span_file("gpusim.alive");
     must(mmap(m->base + from, ARENA_BYTES - from, PROT_NONE, shared, m->data_fd,
               static_cast<off_t>(from)),
          "data");
@@ -68,6 +69,7 @@ void open_arena()
 
     m->data_fd = span_file("gpusim.data");
     m->written_fd = span_file("gpusim.written");
+    m->alive_fd = span_file("gpusim.alive");
     m->base = static_cast<unsigned char *>(must(
         mmap(nullptr, ARENA_BYTES, PROT_NONE, shared, m->data_fd, 0), "data"));
     m->written = static_cast<unsigned char *>(
@@ -235,6 +237,17 @@ const char *wrong_with(const void *ptr, uint64_t bytes, bool store,
         }
         *out_kind = GPUSIM_UNMAPPED;
         return "memory is mapped there, but without this access";
+    }
+    // Mappings behind each other are one range of addresses.
+    if (live != sim.live.end() && live->second.kind == RANGE_MAPPED &&
+        address < live->first + live->second.bytes) {
+        uint64_t here = live->first + live->second.bytes - address;
+        const char *wrong = wrong_with(ptr, here, store, out_kind);
+
+        return wrong != nullptr
+                   ? wrong
+                   : wrong_with(static_cast<const char *>(ptr) + here,
+                                bytes - here, store, out_kind);
     }
     if (dead != sim.dead.end() && address < dead->first + dead->second.bytes) {
         *out_kind =

@@ -158,7 +158,10 @@ void gpusim_reset(void)
 {
     guard hold(sim.lock);
 
-    sim.machine = {1, 12040, 90, 4ull << 30, true, 4, {}};
+    sim.machine = {1, 12040, 90, 4ull << 30, true, 4, {}, {}};
+    for (int i = 0; i < DEVICES; i++) {
+        sim.machine.hardware[i] = i;
+    }
     sim.order = GPUSIM_LATE;
     sim.seed = 0;
     sim.random = 1;
@@ -386,6 +389,9 @@ CUresult cuGetErrorName(CUresult error, const char **name)
                                         "CUDA_ERROR_ILLEGAL_STATE",
                                         "CUDA_ERROR_INVALID_CONTEXT",
                                         "CUDA_ERROR_ILLEGAL_ADDRESS",
+                                        "CUDA_ERROR_MAP_FAILED",
+                                        "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED",
+                                        "CUDA_ERROR_TOO_MANY_PEERS",
                                         "CUDA_ERROR_UNKNOWN"};
 
     *name = error <= CUDA_ERROR_UNKNOWN ? names[error] : "?";

@@ -91,6 +91,9 @@ struct range {
     uint64_t physical = 0;
     int device = 0;                         // whose memory it is
     uint32_t opened_to = 0, written_by = 0; // bit d: device d, if mapped
+    // IPC: whose it is there, and for which device it was opened.
+    int owner = 0, opened_for = 0;
+    uint64_t owner_offset = 0;
 };
 // MANAGED: an allocation that the host may touch as well.
 enum { RANGE_MALLOC = 1, RANGE_IPC, RANGE_MAPPED, RANGE_MANAGED };
@@ -122,6 +125,7 @@ struct arena {
     unsigned char *written = nullptr; // [ARENA_BYTES], 1: has a value
     work_id *writer = nullptr, *reader = nullptr; // [ARENA_BYTES / GRAIN]
     int data_fd = -1, written_fd = -1;
+    int alive_fd = -1; // a byte for each 256 of data: an allocation begins here
     uint64_t next = 0;
 };
 // Addresses, which are never used twice; only what is touched takes memory.
@@ -156,6 +160,8 @@ void forget(const void *ptr, uint64_t bytes);
 void open_arena();
 void poison(const void *ptr, uint64_t bytes, bool on);
 cudaError_t release(void *ptr, bool is_ipc);
+// An allocation that other processes may ask for (ipc.cc) is there, or gone.
+void set_alive(uint64_t base, bool alive);
 // 0: no memory left.
 uint64_t physical_take(uint64_t bytes, int device, bool is_exportable);
 // Count what nobody has any more as given back.
@@ -224,6 +230,9 @@ constexpr int DEVICES = GPUSIM_DEVICES;
 int current_device(); // of this thread
 bool refuses(int device, int peer);
 bool has_room(int device, uint64_t bytes);
+// Which one of the host's a device is; and back, -1: not seen here.
+int hardware_of(int device);
+int device_of_hardware(int hardware);
 
 // ---- errors on purpose (inject.cc) -----------------------------------------
 

@@ -107,24 +107,24 @@ static uint64_t add_physical(int fd, uint64_t bytes, int device,
     return sim.next_physical;
 }
 
-// The file's name says whose memory it is.
+// The file's name says whose memory it is, of the host's devices.
 constexpr char MEMORY_NAME[] = "gpusim.memory.";
 
 static int device_of(int fd)
 {
     char path[64], name[128] = "";
-    int device = -1;
+    int hardware = -1;
 
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     if (readlink(path, name, sizeof(name) - 1) > 0) {
-        sscanf(name, "/memfd:gpusim.memory.%d", &device);
+        sscanf(name, "/memfd:gpusim.memory.%d", &hardware);
     }
-    return device;
+    return device_of_hardware(hardware);
 }
 
 uint64_t physical_take(uint64_t bytes, int device, bool is_exportable)
 {
-    std::string name = MEMORY_NAME + std::to_string(device);
+    std::string name = MEMORY_NAME + std::to_string(hardware_of(device));
     int fd, witness;
     char path[64];
 

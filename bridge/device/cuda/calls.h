@@ -12,6 +12,7 @@
 #define DYTI_CUDA_CALLS(X)                                                     \
     X(cuInit)                                                                  \
     X(cuGetErrorName)                                                          \
+    X(cuDriverGetVersion)                                                      \
     X(cuDeviceGetCount)                                                        \
     X(cuDeviceGet)                                                             \
     X(cuDeviceGetUuid)                                                         \

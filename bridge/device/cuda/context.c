@@ -133,27 +133,67 @@ static enum dyt_status find_device(const struct dyti_cuda_calls *calls,
                      all);
 }
 
-enum dyt_status dyti_cuda_device_find(const struct dyti_cuda_calls *calls,
-                                      const CUuuid *uuid, CUdevice *out_device)
+enum dyt_status dyti_cuda_device_named(const struct dyti_cuda_calls *calls,
+                                       const char *name, CUdevice *out_device)
 {
-    char text[DYTI_CUDA_UUID], digits[DIGITS + 1];
-    enum dyt_status st;
+    char digits[DIGITS + 1];
+    enum dyt_status st = DYT_PENDING;
     CUresult error;
     int count = 0;
 
+    if (name == NULL) {
+        return dyti_cuda_context_get(&calls, out_device);
+    }
     error = calls->cuDeviceGetCount(&count);
     if (error != CUDA_SUCCESS) {
         return dyti_cuda_fail(calls, error, "counting devices", 0);
     }
-    dyti_cuda_uuid_text(uuid, text);
-    (void)digits_of(text, digits);
-    st = find_digits(calls, count, digits, out_device);
+    if (digits_of(name, digits)) {
+        st = find_digits(calls, count, digits, out_device);
+    }
     return st == DYT_PENDING
                ? DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                           "device %s is not seen by this process (is it "
+                           "device %.64s is not seen by this process (is it "
                            "missing in CUDA_VISIBLE_DEVICES?)",
-                           text)
+                           name)
                : st;
+}
+
+enum dyt_status dyti_cuda_device_find(const struct dyti_cuda_calls *calls,
+                                      const CUuuid *uuid, CUdevice *out_device)
+{
+    char text[DYTI_CUDA_UUID];
+
+    dyti_cuda_uuid_text(uuid, text);
+    return dyti_cuda_device_named(calls, text, out_device);
+}
+
+static void name_device(const struct dyti_cuda_calls *calls, CUdevice device,
+                        char out[DYTI_CUDA_UUID])
+{
+    CUuuid uuid = {0};
+
+    (void)calls->cuDeviceGetUuid(&uuid, device);
+    dyti_cuda_uuid_text(&uuid, out);
+}
+
+enum dyt_status dyti_cuda_device_reaches(const struct dyti_cuda_calls *calls,
+                                         CUdevice device, CUdevice other)
+{
+    char one[DYTI_CUDA_UUID], two[DYTI_CUDA_UUID];
+    int can = 0;
+
+    if (other == device ||
+        (calls->cuDeviceCanAccessPeer(&can, device, other) == CUDA_SUCCESS &&
+         can != 0)) {
+        return DYT_OK;
+    }
+    name_device(calls, device, one);
+    name_device(calls, other, two);
+    return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                     "device %s does not reach the memory of %s: no peer "
+                     "access between them",
+                     one, two);
 }
 
 /* ---- contexts ---------------------------------------------------------------

@@ -21,6 +21,14 @@ enum dyt_status dyti_cuda_context_get(const struct dyti_cuda_calls **out_calls,
 enum dyt_status dyti_cuda_device_find(const struct dyti_cuda_calls *calls,
                                       const CUuuid *uuid, CUdevice *out_device);
 
+/* … and its text.  NULL: the thread's. */
+enum dyt_status dyti_cuda_device_named(const struct dyti_cuda_calls *calls,
+                                       const char *name, CUdevice *out_device);
+
+/* DYT_ERR_UNSUPPORTED: work of `device` does not reach memory of `other`. */
+enum dyt_status dyti_cuda_device_reaches(const struct dyti_cuda_calls *calls,
+                                         CUdevice device, CUdevice other);
+
 /* "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx" */
 void dyti_cuda_uuid_text(const CUuuid *uuid, char out[DYTI_CUDA_UUID]);
 

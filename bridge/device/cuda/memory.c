@@ -186,22 +186,10 @@ static enum dyt_status check_reach(const struct dyti_cuda_calls *calls,
                                    CUdevice device,
                                    const struct dyti_cuda_note *note)
 {
-    char owner[DYTI_CUDA_UUID];
     CUdevice other = device;
-    int can = 0;
     enum dyt_status st = dyti_cuda_device_find(calls, &note->device, &other);
 
-    if (st != DYT_OK || other == device) {
-        return st;
-    }
-    if (calls->cuDeviceCanAccessPeer(&can, device, other) == CUDA_SUCCESS &&
-        can != 0) {
-        return DYT_OK;
-    }
-    dyti_cuda_uuid_text(&note->device, owner);
-    return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                     "the device in use does not reach the memory of %s",
-                     owner);
+    return st != DYT_OK ? st : dyti_cuda_device_reaches(calls, device, other);
 }
 
 static enum dyt_status map_parts(struct dyti_cuda_mapping *m, CUdevice device,
@@ -225,7 +213,8 @@ static enum dyt_status map_parts(struct dyti_cuda_mapping *m, CUdevice device,
 }
 
 /* The owner has it already: a handle is for others. */
-static enum dyt_status map_ipc(struct dyti_cuda_mapping *m, void **out_base)
+static enum dyt_status map_ipc(struct dyti_cuda_mapping *m, CUdevice device,
+                               void **out_base)
 {
     CUresult error;
 
@@ -233,8 +222,7 @@ static enum dyt_status map_ipc(struct dyti_cuda_mapping *m, void **out_base)
         *out_base = (void *)(uintptr_t)m->note.address;
         return DYT_OK;
     }
-    error = m->calls->cuIpcOpenMemHandle(&m->opened, m->note.ipc,
-                                         CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    error = dyti_cuda_ipc_open(m->calls, device, &m->note.ipc, &m->opened);
     if (error != CUDA_SUCCESS) {
         return dyti_cuda_fail(m->calls, error, "a peer's IPC handle",
                               m->note.bytes);
@@ -282,7 +270,7 @@ static enum dyt_status map_note(struct dyti_cuda_mapping *m, int handle,
     st = st != DYT_OK ? st : check_reach(m->calls, device, &m->note);
     if (st == DYT_OK) {
         st = pages == DYTI_PAGES_VMM ? map_parts(m, device, fd, out_base)
-                                     : map_ipc(m, out_base);
+                                     : map_ipc(m, device, out_base);
     }
     dyti_cuda_segment_close_fds(fd);
     return st;
@@ -329,7 +317,7 @@ static void cuda_unmap(struct dyti_segment_mem *mem)
     }
     dyti_cuda_arena_close(m->arena);
     if (m->opened != 0) {
-        (void)m->calls->cuIpcCloseMemHandle(m->opened);
+        dyti_cuda_ipc_close(m->calls, m->opened);
     }
     free(m);
     mem->base = NULL;
@@ -483,4 +471,10 @@ const struct dyti_memory_ops dyti_memory_cuda = {
     .look = dyti_cuda_look,
     .host_pin = cuda_host_pin,
     .host_unpin = cuda_host_unpin,
+    .lend = dyti_cuda_lend,
+    .lend_piece = dyti_cuda_lend_piece,
+    .borrow = dyti_cuda_borrow,
+    .borrow_piece = dyti_cuda_borrow_piece,
+    .give_back = dyti_cuda_give_back,
+    .reaches = dyti_cuda_reaches,
 };

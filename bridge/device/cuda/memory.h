@@ -60,4 +60,28 @@ enum dyt_status dyti_cuda_refresh(struct dyti_segment_mem *mem);
 enum dyt_status dyti_cuda_look(const void *ptr, uint64_t bytes,
                                struct dyti_memory_look *out_look);
 
+/* ---- ipc.c ---- */
+
+/* An allocation of another process, for the device in use; opened once in this
+ * process, and closed when as many have closed it as have opened it. */
+CUresult dyti_cuda_ipc_open(const struct dyti_cuda_calls *calls,
+                            CUdevice device, const CUipcMemHandle *handle,
+                            CUdeviceptr *out_at);
+/* The device that opened it is in use. */
+void dyti_cuda_ipc_close(const struct dyti_cuda_calls *calls, CUdeviceptr at);
+
+/* ---- lend.c, borrow.c ---- */
+
+enum dyt_status dyti_cuda_lend(const void *ptr, uint64_t bytes,
+                               struct dyti_memory_loan *out_loan);
+enum dyt_status dyti_cuda_lend_piece(const struct dyti_memory_loan *loan,
+                                     uint64_t at, uint64_t *out_bytes,
+                                     int *out_fd);
+enum dyt_status dyti_cuda_borrow(const struct dyti_memory_loan *loan,
+                                 struct dyti_memory_borrowed *out_borrowed);
+enum dyt_status dyti_cuda_borrow_piece(struct dyti_memory_borrowed *borrowed,
+                                       uint64_t bytes, int fd);
+void dyti_cuda_give_back(struct dyti_memory_borrowed *borrowed);
+enum dyt_status dyti_cuda_reaches(const char *device, const char *other);
+
 #endif /* DYTI_DEVICE_CUDA_MEMORY_H */

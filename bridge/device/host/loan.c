@@ -28,14 +28,16 @@ enum dyt_status dyti_host_lend(const void *ptr, uint64_t bytes,
 }
 
 enum dyt_status dyti_host_lend_piece(const struct dyti_memory_loan *loan,
-                                     uint32_t index, uint64_t *out_bytes,
+                                     uint64_t at, uint64_t *out_bytes,
                                      int *out_fd)
 {
     (void)loan;
     (void)out_bytes;
     (void)out_fd;
     return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                     "piece %u of a loan: memory of the host has none", index);
+                     "a piece of a loan, %llu bytes behind its start: memory "
+                     "of the host has none",
+                     (unsigned long long)at);
 }
 
 enum dyt_status dyti_host_borrow(const struct dyti_memory_loan *loan,

@@ -7,7 +7,7 @@
 enum dyt_status dyti_host_lend(const void *ptr, uint64_t bytes,
                                struct dyti_memory_loan *out_loan);
 enum dyt_status dyti_host_lend_piece(const struct dyti_memory_loan *loan,
-                                     uint32_t index, uint64_t *out_bytes,
+                                     uint64_t at, uint64_t *out_bytes,
                                      int *out_fd);
 enum dyt_status dyti_host_borrow(const struct dyti_memory_loan *loan,
                                  struct dyti_memory_borrowed *out_borrowed);
