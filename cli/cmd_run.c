@@ -2,6 +2,7 @@
 #include "base/env.h"
 #include "base/trace.h"
 #include "cli/assemble.h"
+#include "cli/check_rows.h"
 #include "cli/commands.h"
 #include "cli/dry_run.h"
 #include "cli/dump.h"
@@ -9,7 +10,6 @@
 #include "cli/job_args.h"
 #include "cli/load_job.h"
 #include "cli/manager.h"
-#include "format/data_jsonl.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -94,34 +94,6 @@ static int run(struct dyti_loaded_job *loaded, const struct arguments *a)
     return code;
 }
 
-/* What a run would read: that each row of `path` makes a prompt. */
-static enum dyt_status check_rows(const char *path, const char *prompt)
-{
-    struct dyti_data *data = NULL;
-    enum dyt_status st = dyti_data_open(path, &data);
-
-    for (uint64_t row = 0; st == DYT_OK && row < dyti_data_rows(data); row++) {
-        char *text = NULL;
-
-        if (prompt[0] != '\0' || dyti_data_messages(data, row) == NULL) {
-            st = dyti_data_prompt_text(data, row, prompt, &text);
-        }
-        free(text);
-    }
-    dyti_data_close(data);
-    return dyti_exit_given(st);
-}
-
-static enum dyt_status check_data(const struct dyti_job *job)
-{
-    enum dyt_status st = check_rows(job->data.train, job->data.prompt);
-
-    if (st == DYT_OK && job->eval.data[0] != '\0') {
-        st = check_rows(job->eval.data, job->data.prompt);
-    }
-    return st;
-}
-
 int dyti_cmd_run(int argc, char **argv)
 {
     struct arguments a = {0};
@@ -141,7 +113,7 @@ int dyti_cmd_run(int argc, char **argv)
         return dyti_exit_fail("run", st);
     }
     if (a.dry_run) {
-        st = check_data(&loaded.job);
+        st = dyti_exit_given(dyti_check_data(&loaded.job));
         st = st != DYT_OK ? st : dyti_dry_run(&loaded, stdout);
         code = st == DYT_OK ? DYTI_EXIT_OK : dyti_exit_fail("run", st);
     } else {

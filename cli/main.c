@@ -1,4 +1,5 @@
 /* dynatrain: which subcommand? */
+#include "base/edit.h"
 #include "base/env.h"
 #include "base/log.h"
 #include "cli/commands.h"
@@ -68,6 +69,29 @@ static int check_output(const char *name, int code)
     return DYTI_EXIT_RUN;
 }
 
+/* An option, or a command that there is not: perhaps one is meant. */
+static int refuse(const char *word)
+{
+    uint32_t best = (uint32_t)(strlen(word) / 3 + 2);
+    const char *near = NULL;
+
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        uint32_t d = dyti_edit_distance(word, command[i].name);
+
+        if (command[i].help != NULL && d < best) {
+            best = d;
+            near = command[i].name;
+        }
+    }
+    fprintf(stderr, "dynatrain: there is no %s \"%s\"",
+            word[0] == '-' ? "option" : "command", word);
+    if (near != NULL) {
+        fprintf(stderr, " (did you mean \"%s\"?)", near);
+    }
+    fprintf(stderr, "; `dynatrain --help` lists what there is\n");
+    return DYTI_EXIT_CALLER;
+}
+
 int main(int argc, char **argv)
 {
     const char *unknown = dyti_env_unknown();
@@ -109,9 +133,5 @@ int main(int argc, char **argv)
                                 command[i].run(argc - 1, argv + 1));
         }
     }
-    fprintf(stderr,
-            "dynatrain: there is no command \"%s\"; `dynatrain --help` lists "
-            "them\n",
-            argv[1]);
-    return DYTI_EXIT_CALLER;
+    return refuse(argv[1]);
 }

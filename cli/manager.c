@@ -3,6 +3,7 @@
 
 #include "base/env.h"
 #include "cli/backends.h"
+#include "cli/check_rows.h"
 #include "cli/commands.h"
 #include "cli/exit.h"
 #include "format/tokenizer.h"
@@ -107,7 +108,9 @@ static enum dyt_status open_inputs(struct dyti_manager *m)
     st = st != DYT_OK ? st : dyti_data_open(m->job->data.train, &m->train);
     if (st == DYT_OK && m->job->eval.data[0] != '\0') {
         st = dyti_data_open(m->job->eval.data, &m->eval);
+        st = st != DYT_OK ? st : dyti_check_rows(m->job, m->eval);
     }
+    st = st != DYT_OK ? st : dyti_check_rows(m->job, m->train);
     st = dyti_exit_given(st);
     st = st != DYT_OK ? st : open_score(m, true, &m->score);
     st = st != DYT_OK ? st : open_score(m, false, &m->eval_score);

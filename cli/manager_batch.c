@@ -32,11 +32,10 @@ static enum dyt_status row_text(struct dyti_manager *m,
 
     if (messages != NULL && m->job->data.prompt[0] == '\0') {
         if (m->chat == NULL) {
-            return DYTI_FAIL(
-                DYT_ERR_CONFIG,
-                "row %llu holds `messages`, and data.chat_template "
-                "is \"none\": name a template",
-                (unsigned long long)row + 1);
+            return DYTI_FAIL(DYT_ERR_STATE,
+                             "%s:%llu: a chat without a template",
+                             dyti_data_name(data),
+                             (unsigned long long)dyti_data_line(data, row));
         }
         return dyti_chat_template_render_json(m->chat, messages, out_text);
     }
@@ -55,7 +54,8 @@ static enum dyt_status row_text(struct dyti_manager *m,
 }
 
 /* Too long: dropped, refused or cut, as data.overlong_prompt says. */
-static enum dyt_status fit_prompt(struct dyti_manager *m, uint64_t row,
+static enum dyt_status fit_prompt(struct dyti_manager *m,
+                                  const struct dyti_data *data,
                                   struct dyti_prompt *p, bool *out_dropped)
 {
     uint32_t most = m->job->data.max_prompt_tokens;
@@ -76,10 +76,12 @@ static enum dyt_status fit_prompt(struct dyti_manager *m, uint64_t row,
     default:
         return DYTI_FAIL(
             DYT_ERR_CONFIG,
-            "the prompt of row %llu has %u tokens and "
+            "%s:%llu: the prompt has %u tokens and "
             "data.max_prompt_tokens is %u: raise it, or set "
             "data.overlong_prompt to \"drop\" or \"truncate_left\"",
-            (unsigned long long)row + 1, p->id_count, most);
+            dyti_data_name(data),
+            (unsigned long long)dyti_data_line(data, p->row), p->id_count,
+            most);
     }
 }
 
@@ -100,12 +102,13 @@ enum dyt_status dyti_manager_prompt(struct dyti_manager *m,
     }
     free(text);
     if (st == DYT_OK && (count == 0 || count > UINT32_MAX)) {
-        st = DYTI_FAIL(DYT_ERR_CONFIG, "the prompt of row %llu is empty",
-                       (unsigned long long)row + 1);
+        st = DYTI_FAIL(DYT_ERR_CONFIG, "%s:%llu: the prompt is empty",
+                       dyti_data_name(data),
+                       (unsigned long long)dyti_data_line(data, row));
     }
     if (st == DYT_OK) {
         p.id_count = (uint32_t)count;
-        st = fit_prompt(m, row, &p, out_dropped);
+        st = fit_prompt(m, data, &p, out_dropped);
     }
     if (st != DYT_OK || *out_dropped) {
         dyti_prompt_fini(&p);

@@ -190,6 +190,16 @@ uint64_t dyti_data_rows(const struct dyti_data *data)
     return data->row_count;
 }
 
+const char *dyti_data_name(const struct dyti_data *data)
+{
+    return data->name;
+}
+
+uint64_t dyti_data_line(const struct dyti_data *data, uint64_t row)
+{
+    return data->row[row].number;
+}
+
 uint64_t dyti_data_fingerprint(const struct dyti_data *data)
 {
     return data->fingerprint;
@@ -243,6 +253,13 @@ static enum dyt_status print_field(const struct dyti_data *data, uint64_t row,
             DYT_ERR_FORMAT, "%s:%llu: the row has no field \"%.*s\": it has %s",
             data->name, (unsigned long long)r->number, (int)field_bytes, field,
             key_list(r->json, keys, sizeof(keys)));
+    }
+    if (json_is_null(value)) {
+        return DYTI_FAIL(DYT_ERR_FORMAT,
+                         "%s:%llu: the field \"%.*s\" is null: give it a "
+                         "value, or take the row out",
+                         data->name, (unsigned long long)r->number,
+                         (int)field_bytes, field);
     }
     if (json_is_string(value)) {
         fwrite(json_string_value(value), 1, json_string_length(value), out);

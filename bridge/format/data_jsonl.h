@@ -26,6 +26,9 @@ enum dyt_status dyti_data_parse(const char *name, const char *text,
 void dyti_data_close(struct dyti_data *data);
 
 uint64_t dyti_data_rows(const struct dyti_data *data);
+/* Where a row is, for messages: the file as it was named, the line from 1. */
+const char *dyti_data_name(const struct dyti_data *data);
+uint64_t dyti_data_line(const struct dyti_data *data, uint64_t row);
 /* Fingerprint of all rows: a resumed run must see the same file. */
 uint64_t dyti_data_fingerprint(const struct dyti_data *data);
 
@@ -34,7 +37,8 @@ uint64_t dyti_data_fingerprint(const struct dyti_data *data);
  * @param prompt_template  "{letters}>"; {{ and }} are braces; a field that is
  *                         no string is put in as JSON.  "" or NULL: the row's
  *                         own `prompt`.
- * @return DYT_ERR_FORMAT  the row has no such field; the text says which it has
+ * @return DYT_ERR_FORMAT  the row has no such field, or null in it; the text
+ *                         says which it has
  * @return DYT_ERR_STATE   template is empty and the row has `messages`
  */
 enum dyt_status dyti_data_prompt_text(const struct dyti_data *data,
@@ -46,7 +50,7 @@ enum dyt_status dyti_data_prompt_text(const struct dyti_data *data,
 const char *dyti_data_messages(const struct dyti_data *data, uint64_t row);
 
 /* A field as text: a string's own, anything else as JSON.  *out_text is
- * malloc'ed.  DYT_ERR_FORMAT: the row has no such field. */
+ * malloc'ed.  DYT_ERR_FORMAT: the row has no such field, or null in it. */
 enum dyt_status dyti_data_field_text(const struct dyti_data *data, uint64_t row,
                                      const char *field, char **out_text);
 

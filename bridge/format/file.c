@@ -76,7 +76,8 @@ enum dyt_status dyti_file_read(const char *path, uint64_t most_bytes,
     enum dyt_status st;
     char *text = NULL;
     size_t size_bytes = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* A pipe is refused, not waited for until somebody writes to it. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
     if (fd < 0) {
         return DYTI_FAIL(DYT_ERR_IO, "%s: %s", path, strerror(errno));

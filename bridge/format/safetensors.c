@@ -43,7 +43,8 @@ static enum dyt_status map_file(struct dyti_safetensors_source *source)
     struct stat info;
     enum dyt_status st = DYT_OK;
     void *map;
-    int fd = open(source->path, O_RDONLY | O_CLOEXEC);
+    /* A pipe is refused, not waited for until somebody writes to it. */
+    int fd = open(source->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
     if (fd < 0) {
         return DYTI_FAIL(DYT_ERR_IO, "%s: %s", source->path, strerror(errno));

@@ -217,6 +217,77 @@ static void every_wrong_file_is_one_line(void **state)
     free(good);
 }
 
+/* The last row of a file that one step does not get to. */
+static void a_wrong_row_is_found_before_the_first_step(void **state)
+{
+    static const struct {
+        const char *row, *says;
+    } wrong[] = {
+        {"{\"sorted\": 1}", "has no field \"letters\""},
+        {"{\"letters\": null, \"sorted\": 1}", "\"letters\" is null"},
+        {"{\"letters\": \"ab\"}", "has no field \"sorted\""},
+        {"{\"letters\": \"ab\", \"sorted\": null}", "\"sorted\" is null"},
+        {"{\"letters\": \"ab\", \"sorted\": \"x\"}", "holds no number"},
+    };
+    struct dyt_job job = dyt_job_new("tiny");
+    char path[340], text[24 * 32 + 64];
+    size_t bytes = 0;
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/train.jsonl", job.dir);
+    for (int i = 0; i < 24; i++) {
+        bytes += (size_t)snprintf(text + bytes, sizeof(text) - bytes,
+                                  "{\"letters\": \"ab\", \"sorted\": 1}\n");
+    }
+    dyt_job_edit(&job, "kind = \"regex\"\npattern = \"[a-m]\"\n",
+                 "kind = \"numeric\"\nanswer = \"sorted\"\n");
+    for (size_t i = 0; i < DYT_TEST_COUNT(wrong); i++) {
+        const char *const how[] = {NULL, "--dry-run"};
+
+        snprintf(text + bytes, sizeof(text) - bytes, "\n%s\n", wrong[i].row);
+        dyt_test_write(path, text, strlen(text));
+        for (size_t k = 0; k < DYT_TEST_COUNT(how); k++) {
+            struct dyt_run run = dyt_job_run(
+                &job, "steps=1", "data.shuffle=false", how[k], NULL);
+
+            assert_exit(2, run);
+            assert_says("train.jsonl:26:", run); /* behind a blank line */
+            assert_says(wrong[i].says, run);
+            dyt_one_line("dynatrain run:", &run);
+            dyt_run_fini(&run);
+        }
+    }
+}
+
+/* Nobody ever writes to them: whoever opened one would wait for ever. */
+static void pipes_are_no_files(void **state)
+{
+    struct dyt_job job = dyt_job_new("tiny");
+    char pipe[340], weights[340], set[360];
+    struct dyt_run run;
+
+    (void)state;
+    snprintf(pipe, sizeof(pipe), "%s/pipe", job.dir);
+    snprintf(weights, sizeof(weights), "%s/model.safetensors", job.model);
+    assert_int_equal(0, mkfifo(pipe, 0600));
+    run = dyt_run("run", pipe, NULL);
+    assert_exit(2, run);
+    assert_says("pipe: not a regular file", run);
+    dyt_run_fini(&run);
+    snprintf(set, sizeof(set), "data.train=%s", pipe);
+    run = dyt_job_run(&job, set, NULL);
+    assert_exit(2, run);
+    assert_says("pipe: not a regular file", run);
+    dyt_run_fini(&run);
+    assert_int_equal(0, unlink(weights));
+    assert_int_equal(0, mkfifo(weights, 0600));
+    run = dyt_job_run(&job, NULL);
+    assert_exit(2, run);
+    assert_says("model.safetensors: not a regular file", run);
+    dyt_run_fini(&run);
+    dyt_nothing_left();
+}
+
 static void wrong_command_lines_are_code_2(void **state)
 {
     struct dyt_job job = dyt_job_new("tiny");
@@ -243,7 +314,11 @@ static void wrong_command_lines_are_code_2(void **state)
     dyt_run_fini(&run);
     run = dyt_run("rum", NULL);
     assert_exit(2, run);
-    assert_says("there is no command \"rum\"", run);
+    assert_says("there is no command \"rum\" (did you mean \"run\"?)", run);
+    dyt_run_fini(&run);
+    run = dyt_run("--jsn", NULL);
+    assert_exit(2, run);
+    assert_says("there is no option \"--jsn\";", run);
     dyt_run_fini(&run);
     run = dyt_run("worker", "ipc://@x", "0", NULL);
     assert_exit(2, run);
@@ -255,6 +330,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_cap_is_met_or_refused),
     cmocka_unit_test(what_only_several_settings_say),
     cmocka_unit_test(every_wrong_file_is_one_line),
+    cmocka_unit_test(a_wrong_row_is_found_before_the_first_step),
+    cmocka_unit_test(pipes_are_no_files),
     cmocka_unit_test(wrong_command_lines_are_code_2),
 };
 DYT_TEST_MAIN(tests)
