@@ -115,13 +115,13 @@ static const struct argp argp = {
     "zero12, zero3, fsdp2, vllm and the keys tp pp dp cp ep etp vpp zero "
     "order experts ranks …; or a TOML file with [layout].\n\n"
     "Examples:\n"
-    "  dynatrain plan --from megatron:tp=4,pp=8,dp=4,ep=16,etp=1,zero=1 "
-    "--to vllm:tp=8,dp=16 --model configs/models/qwen3-235b-a22b "
-    "--cluster configs/clusters/dgx-h100.toml --html plan.html\n"
-    "  dynatrain plan --from native:tp=4 --to native:pp=2,dp=2,zero=1 "
-    "--model tiny --json\n"
-    "  dynatrain plan configs/smollm2/job.toml --cluster "
-    "configs/clusters/laptop.toml\n"
+    "  dynatrain plan --from megatron:tp=4,pp=8,dp=4,ep=16,etp=1,zero=1 \\\n"
+    "      --to vllm:tp=8,dp=16 --model configs/models/qwen3-235b-a22b \\\n"
+    "      --cluster configs/clusters/dgx-h100.toml --html plan.html\n"
+    "  dynatrain plan --from native:tp=4 --to native:pp=2,dp=2,zero=1 \\\n"
+    "      --model tiny --json\n"
+    "  dynatrain plan configs/smollm2/job.toml \\\n"
+    "      --cluster configs/clusters/laptop.toml\n"
     "  dynatrain plan job.toml --set phase.train.layout.zero=0 --json\n",
     NULL,
     NULL,
@@ -207,6 +207,10 @@ int dyti_cmd_plan(int argc, char **argv)
 
     argp_err_exit_status = DYTI_EXIT_CALLER;
     argp_parse(&argp, argc, argv, 0, NULL, &a);
+    if (a.specs.pairs && !a.json) {
+        return dyti_exit_fail(
+            "plan", DYTI_FAIL(DYT_ERR_CONFIG, "--pairs goes with --json"));
+    }
     if (a.specs.from != NULL || a.specs.to != NULL) {
         return plan_specs(&a);
     }

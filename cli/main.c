@@ -110,6 +110,9 @@ int main(int argc, char **argv)
         argv[1] = argv[2];
         argv[2] = ask;
     }
+    if (argc == 3 && strcmp(argv[2], "-h") == 0) {
+        argv[2] = ask;
+    }
     if (argc < 2 || strcmp(argv[1], "--help") == 0 ||
         strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
         usage(argc < 2 ? stderr : stdout);

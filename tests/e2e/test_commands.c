@@ -6,15 +6,16 @@
 
 static void every_command_teaches(void **state)
 {
-    static const char *const command[] = {"run",      "plan",     "layout",
-                                          "convert",  "generate", "model",
-                                          "tokenize", "doctor",   "env"};
+    static const char *const command[] = {
+        "run",      "plan",   "layout", "convert", "generate", "model",
+        "tokenize", "doctor", "env",    "serve",   "status",   "keys"};
     struct dyt_run run = dyt_run("--help", NULL);
 
     (void)state;
     assert_exit(0, run);
     for (size_t i = 0; i < DYT_TEST_COUNT(command); i++) {
-        struct dyt_run help = dyt_run(command[i], "--help", NULL);
+        struct dyt_run help =
+            dyt_run(command[i], i % 2 == 0 ? "--help" : "-h", NULL);
 
         assert_says(command[i], run);
         assert_exit(0, help);

@@ -250,11 +250,13 @@ static void what_does_not_count_is_refused(void **state)
     const struct {
         const char *argument[2], *says;
     } of_job[] = {{{"--model", "tiny"}, "--model goes with --from and --to"},
+                  {{"--pairs"}, "--pairs goes with --json"},
                   {{"--pinned"}, "--pinned goes with --from and --to"},
                   {{"--cluster", "no.toml"}, "no.toml"},
                   {{"--html", "/nonexistent/p.html"}, "/nonexistent/p.html"},
                   {{"--cluster", small}, "the layouts need 4 ranks"}},
-      of_specs[] = {{{"--transfers"}, "--transfers goes with a JOB.toml"},
+      of_specs[] = {{{"--pairs"}, "--pairs goes with --json"},
+                    {{"--transfers"}, "--transfers goes with a JOB.toml"},
                     {{"--steps"}, "--steps goes with a JOB.toml"},
                     {{"--set", "steps=1"}, "--set goes with a JOB.toml"}};
 
