@@ -75,7 +75,10 @@ static void disturb(const struct scene *s);
 
 static enum dyt_status do_deed(const struct scene *s)
 {
-    if (current->rank != s->doer || deeds++ != s->at) {
+    uint32_t turn = deeds++;
+
+    if (current->rank != s->doer || turn < s->at ||
+        (turn > s->at && s->deed != DEED_FREED)) { /* that stays */
         return DYT_OK;
     }
     switch (s->deed) {
