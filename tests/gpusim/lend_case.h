@@ -112,20 +112,34 @@ static inline void foreign_free(struct foreign *f)
     assert_int_equal(CUDA_SUCCESS, calls->cuMemAddressFree(f->at, f->bytes));
 }
 
-/* Word i is value + i: by a kernel of the device in use. */
+/* Word i is value + i. */
 static inline bool words_put(void *at, uint64_t bytes, uint32_t value)
 {
-    return case_write(at, (uint32_t)(bytes / 4), value, NULL) == 0 &&
-           cudaDeviceSynchronize() == cudaSuccess;
+    uint32_t *here = malloc(bytes);
+    bool good;
+
+    for (uint64_t i = 0; here != NULL && i < bytes / 4; i++) {
+        here[i] = value + (uint32_t)i;
+    }
+    good = here != NULL &&
+           cudaMemcpy(at, here, bytes, cudaMemcpyHostToDevice) == cudaSuccess;
+    free(here);
+    return good;
 }
 
+#define ENDS 512u /* words at either end, that grow */
+
+/* By a kernel of the device in use. */
 static inline bool words_grow(void *at, uint64_t bytes)
 {
-    return case_add_one(at, (uint32_t)(bytes / 4), NULL) == 0 &&
+    return case_add_one(at, ENDS, NULL) == 0 &&
+           case_add_one((uint32_t *)at + bytes / 4 - ENDS, ENDS, NULL) == 0 &&
            cudaDeviceSynchronize() == cudaSuccess;
 }
 
-static inline bool words_are(const void *at, uint64_t bytes, uint32_t value)
+/* As they were put, and have grown so often. */
+static inline bool words_are(const void *at, uint64_t bytes, uint32_t value,
+                             uint32_t grown)
 {
     uint32_t *here = malloc(bytes);
     bool good =
@@ -133,7 +147,9 @@ static inline bool words_are(const void *at, uint64_t bytes, uint32_t value)
         cudaMemcpy(here, at, bytes, cudaMemcpyDeviceToHost) == cudaSuccess;
 
     for (uint64_t i = 0; i < bytes / 4 && good; i++) {
-        good = here[i] == value + i;
+        bool is_end = i < ENDS || i >= bytes / 4 - ENDS;
+
+        good = here[i] == value + i + (is_end ? grown : 0);
     }
     free(here);
     return good;
@@ -170,7 +186,7 @@ enum order_what {
 
 struct order {
     enum order_what what;
-    uint32_t slot, value;
+    uint32_t slot, value, grown;
     uint64_t bytes;
     struct dyti_memory_loan loan;
 };
@@ -319,7 +335,7 @@ static inline void give_pieces(const struct peer *peer, uint32_t slot,
         close(fd);
         assert_int_equal(loan->piece_count - 1 - i, answer.wanted);
     }
-    assert_int_equal(loan->span, at);
+    assert_int_equal(loan->piece_count == 0 ? 0 : loan->span, at);
 }
 
 /* ---- being it ---------------------------------------------------------------
@@ -361,7 +377,8 @@ static inline enum dyt_status obey(struct peer_state *s,
     case ORDER_PIECE:
         return ops->borrow_piece(b, order->bytes, fd);
     case ORDER_ARE:
-        return status_of(words_are(b->ptr, b->bytes, order->value));
+        return status_of(
+            words_are(b->ptr, b->bytes, order->value, order->grown));
     case ORDER_GROW:
         return status_of(words_grow(b->ptr, b->bytes));
     case ORDER_GIVE_BACK:

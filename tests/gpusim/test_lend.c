@@ -27,8 +27,8 @@ static void a_process_borrows_an_allocation(void **state)
     asked(DYT_OK, &peer, .what = ORDER_BORROW, .loan = loan);
     asked(DYT_OK, &peer, .what = ORDER_ARE, .value = MIB / 4);
     asked(DYT_OK, &peer, .what = ORDER_GROW);
-    assert_true(words_are(foreign_at(&f, MIB), MIB, MIB / 4 + 1));
-    assert_true(words_are(foreign_at(&f, 0), MIB, 0));
+    assert_true(words_are(foreign_at(&f, MIB), MIB, MIB / 4, 1));
+    assert_true(words_are(foreign_at(&f, 0), MIB, 0, 0));
     asked(DYT_OK, &peer, .what = ORDER_GIVE_BACK);
     asked(DYT_OK, &peer, .what = ORDER_GIVE_BACK);
     peer_end(&peer);
@@ -89,14 +89,15 @@ static void a_process_borrows_pieces(void **state)
         there = asked(DYT_OK, &peer, .what = ORDER_FILES).number;
         asked(DYT_OK, &peer, .what = ORDER_BORROW, .loan = loan);
         give_pieces(&peer, 0, &loan);
-        asked(DYT_OK, &peer, .what = ORDER_ARE, .value = MIB / 4 + round);
+        asked(DYT_OK, &peer, .what = ORDER_ARE, .value = MIB / 4,
+              .grown = round);
         asked(DYT_OK, &peer, .what = ORDER_GROW);
         asked(DYT_OK, &peer, .what = ORDER_GIVE_BACK);
     }
     assert_int_equal(here, open_files());
     assert_int_equal(there, asked(DYT_OK, &peer, .what = ORDER_FILES).number);
-    assert_true(words_are(foreign_at(&f, MIB), 6 * MIB, MIB / 4 + 2));
-    assert_true(words_are(foreign_at(&f, 7 * MIB), MIB, 7 * MIB / 4));
+    assert_true(words_are(foreign_at(&f, MIB), 6 * MIB, MIB / 4, 2));
+    assert_true(words_are(foreign_at(&f, 7 * MIB), MIB, 7 * MIB / 4, 0));
     peer_end(&peer);
     foreign_free(&f);
     assert_int_equal(0, gpusim_leaks());
@@ -209,7 +210,7 @@ static void a_dead_lender_is_named(void **state)
     peer_start(&peer);
     answer = asked(DYT_OK, &peer, .what = ORDER_LEND, .bytes = MIB, .value = 9);
     assert_ok(ops->borrow(&answer.loan, &mine));
-    assert_true(words_are(mine.ptr, MIB, 9));
+    assert_true(words_are(mine.ptr, MIB, 9, 0));
     ops->give_back(&mine);
     peer_kill(&peer);
     assert_status(DYT_ERR_PEER, ops->borrow(&answer.loan, &mine));
@@ -237,7 +238,7 @@ static void pieces_outlive_their_lender(void **state)
     assert_int_equal(1, mine.wanted);
     assert_ok(ops->borrow_piece(&mine, bytes, fd));
     close(fd);
-    assert_true(words_are(mine.ptr, 2 * MIB, 3));
+    assert_true(words_are(mine.ptr, 2 * MIB, 3, 0));
     ops->give_back(&mine);
     assert_int_equal(0, gpusim_held_bytes());
     assert_int_equal(0, gpusim_leaks());
