@@ -141,8 +141,8 @@ static int info(const struct arguments *a)
     st = st != DYT_OK ? st : dyti_model_build(&arch, &model);
     st = st != DYT_OK ? st : dyti_safetensors_open(dir, &set);
     st = st != DYT_OK ? st : dyti_weights_check(set, model);
-    st = st != DYT_OK ? st : show(model, a->json);
     st = dyti_exit_given(st);
+    st = st != DYT_OK ? st : show(model, a->json);
     dyti_safetensors_close(set);
     dyti_model_destroy(model);
     free(dir);

@@ -525,6 +525,28 @@ static enum dyt_status write_summary(struct dyti_manager *m, double seconds)
     return dyti_summary_write(m->folder, &s);
 }
 
+/* What there is of a run that ended early, and the command that goes on from
+ * it. */
+static void print_kept(const struct dyti_manager *m, enum dyt_status st)
+{
+    uint64_t kept = m->saved_step > 0 ? m->saved_step : m->first_step;
+
+    if (st != DYT_OK && kept == 0) {
+        printf("no step was saved: checkpoint.every = %u\n",
+               m->job->checkpoint.every);
+        return;
+    }
+    if (st != DYT_OK) {
+        printf("step %llu is the last that was saved",
+               (unsigned long long)kept);
+    } else {
+        printf("stopped after step %llu and saved",
+               (unsigned long long)m->step);
+    }
+    printf("; go on with: dynatrain run %s --resume%s\n", m->job->path,
+           m->sets);
+}
+
 enum dyt_status dyti_manager_say_end(struct dyti_manager *m, enum dyt_status st)
 {
     double seconds = (double)(dyti_now_ns() - m->start_ns) * 1e-9;
@@ -558,11 +580,8 @@ enum dyt_status dyti_manager_say_end(struct dyti_manager *m, enum dyt_status st)
                m->gap_max);
     }
     printf("files    %s/\n", m->folder);
-    if (m->interrupts > 0 && st == DYT_OK) {
-        printf(
-            "stopped after step %llu and saved; go on with: dynatrain run %s "
-            "--resume%s\n",
-            (unsigned long long)m->step, m->job->path, m->sets);
+    if (m->interrupts > 0 || st != DYT_OK) {
+        print_kept(m, st);
     }
     fflush(stdout);
     return write_summary(m, seconds);

@@ -90,8 +90,15 @@ static enum dyt_status bind_tcp(struct dyti_hub *hub,
 
     if (st == DYT_OK &&
         zmq_bind(hub->socket.socket, hub->address.endpoint) != 0) {
-        st = zmq_errno() == EADDRINUSE
+        int why = zmq_errno();
+
+        st = why == EADDRINUSE
                  ? DYTI_FAIL(DYT_ERR_BUSY, "somebody serves %s already",
+                             hub->address.endpoint)
+             : why == ENODEV || why == EADDRNOTAVAIL
+                 ? DYTI_FAIL(DYT_ERR_CONFIG,
+                             "%s is no address of this machine: serve one "
+                             "that `ip addr` lists, or 0.0.0.0 for all",
                              hub->address.endpoint)
                  : dyti_zmq_fail("zmq_bind", hub->address.endpoint);
     }

@@ -81,7 +81,7 @@ struct dyti_hub;
 
 /**
  * @return DYT_ERR_BUSY    another one serves this address: names its process
- * @return DYT_ERR_CONFIG  folder, keys
+ * @return DYT_ERR_CONFIG  folder, keys; an address of another machine
  * @return DYT_ERR_IO
  */
 enum dyt_status dyti_hub_open(const struct dyti_hub_params *params,

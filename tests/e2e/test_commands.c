@@ -281,18 +281,24 @@ static void the_doctor_knows_this_machine(void **state)
 static void lost_output_is_a_failure(void **state)
 {
     struct dyt_job job = dyt_job_new("tiny");
-    char *line =
-        dyt_words("exec %s tokenize %s abcd > /dev/full", DYT_BIN, job.model);
-    char *argv[] = {(char *)(uintptr_t) "/bin/sh", (char *)(uintptr_t) "-c",
-                    line, NULL};
-    struct dyt_process p = dyt_start_argv(argv);
-    struct dyt_run run = dyt_finish(&p);
+    const char *const command[] = {"tokenize", "model info"};
 
     (void)state;
-    assert_exit(1, run);
-    dyt_one_line("dynatrain tokenize:", &run);
-    dyt_run_fini(&run);
-    free(line);
+    for (size_t i = 0; i < DYT_TEST_COUNT(command); i++) {
+        char *line = dyt_words("exec %s %s %s %s > /dev/full", DYT_BIN,
+                               command[i], job.model, i == 0 ? "abcd" : "");
+        char *argv[] = {(char *)(uintptr_t) "/bin/sh", (char *)(uintptr_t) "-c",
+                        line, NULL};
+        struct dyt_process p = dyt_start_argv(argv);
+        struct dyt_run run = dyt_finish(&p);
+        char *who = dyt_words("dynatrain %s:", command[i]);
+
+        assert_exit(1, run);
+        dyt_one_line(who, &run);
+        dyt_run_fini(&run);
+        free(who);
+        free(line);
+    }
 }
 
 static void a_misspelt_variable_is_said(void **state)

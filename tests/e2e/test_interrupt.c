@@ -112,6 +112,32 @@ static void a_second_one_works_at_any_time(void **state)
     dyt_nothing_left();
 }
 
+/* Whoever finds a run dead in the morning reads what is left of it. */
+static void a_failed_run_says_what_was_saved(void **state)
+{
+    static const struct {
+        const char *every, *says;
+    } row[] = {
+        {"checkpoint.every=0", "no step was saved: checkpoint.every = 0"},
+        {"checkpoint.every=2", "step 4 is the last that was saved; go on with: "
+                               "dynatrain run "},
+    };
+    struct dyt_job job = dyt_job_new("tiny");
+
+    (void)state;
+    for (size_t i = 0; i < DYT_TEST_COUNT(row); i++) {
+        struct dyt_run run;
+
+        dyt_set_fault("rank=2,at=train,step=6,how=kill");
+        run = dyt_job_run(&job, "steps=9", row[i].every, NULL);
+        dyt_set_fault(NULL);
+        assert_exit(4, run);
+        assert_says(row[i].says, run);
+        dyt_run_fini(&run);
+        dyt_nothing_left();
+    }
+}
+
 static void once_while_starting_is_enough(void **state)
 {
     struct dyt_job job = dyt_job_new("tiny");
@@ -160,6 +186,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_polite_kill_is_the_same),
 #ifdef DYT_TEST_HOOKS
     cmocka_unit_test(a_second_one_works_at_any_time),
+    cmocka_unit_test(a_failed_run_says_what_was_saved),
     cmocka_unit_test(once_while_starting_is_enough),
     cmocka_unit_test(twice_while_a_command_hangs),
 #endif
