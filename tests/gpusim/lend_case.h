@@ -30,7 +30,7 @@ static const struct dyti_memory_ops *const ops = &dyti_memory_cuda;
 
 struct foreign {
     CUdeviceptr at;
-    uint64_t bytes, piece[8];
+    uint64_t bytes, piece[24];
     uint32_t count; /* pieces; 0: one allocation */
 };
 
@@ -455,7 +455,7 @@ static inline struct dyti_memory_loan lent(const void *at, uint64_t bytes)
     return loan;
 }
 
-static int lend_setup(void **state)
+static inline int lend_setup(void **state)
 {
     dyt_sim_setup(state);
     return ops->use(NULL) == DYT_OK ? 0 : -1;

@@ -53,7 +53,7 @@ static inline void *dyt_sim_get(const void *from, size_t bytes)
     return to;
 }
 
-static int dyt_sim_setup(void **state)
+static inline int dyt_sim_setup(void **state)
 {
     (void)state;
     gpusim_reset();
@@ -61,7 +61,7 @@ static int dyt_sim_setup(void **state)
 }
 
 /* Nothing unexpected happened, and nothing is left. */
-static int dyt_sim_teardown(void **state)
+static inline int dyt_sim_teardown(void **state)
 {
     (void)state;
     return gpusim_unexpected() == 0 ? 0 : -1;
