@@ -124,9 +124,11 @@ static enum dyt_status allocate(struct dyti_link *link)
     link->map = calloc(count, sizeof(*link->map));
     link->domain = calloc(count, sizeof(*link->domain));
     link->host = calloc(count, sizeof(*link->host));
-    if (link->source == NULL || link->target == NULL ||
-        link->scratch_at == NULL || link->scratch_map == NULL ||
-        link->map == NULL || link->domain == NULL || link->host == NULL) {
+    link->scratch_lent = calloc(count, sizeof(*link->scratch_lent));
+    if (link->scratch_lent == NULL || link->source == NULL ||
+        link->target == NULL || link->scratch_at == NULL ||
+        link->scratch_map == NULL || link->map == NULL ||
+        link->domain == NULL || link->host == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "a link of %zu members", count);
     }
     return DYT_OK;
@@ -145,7 +147,8 @@ static enum dyt_status open_tools(struct dyti_link *link)
     enum dyt_status st = dyti_hands_open(
         &link->hands, p->threads != 0 ? p->threads : dyti_hands_cores() / side);
 
-    st = st != DYT_OK ? st : dyti_mover_direct.open(&mover, &link->mover);
+    link->mover_ops = &dyti_mover_direct;
+    st = st != DYT_OK ? st : link->mover_ops->open(&mover, &link->mover);
     mover.group = &link->all;
     if (st == DYT_OK && p->apart != NULL) {
         st = dyti_mover_message.open(&mover, &link->message);
@@ -153,17 +156,28 @@ static enum dyt_status open_tools(struct dyti_link *link)
     return st != DYT_OK ? st : dyti_switch_cache_create(&link->cache);
 }
 
-/* What needs nobody else. */
+/* By way of the host: what needs nobody else. */
+static enum dyt_status prepare_host(struct dyti_link *link)
+{
+    const struct dyti_link_params *p = &link->params;
+    enum dyt_status st = p->by_memory == NULL
+                             ? DYT_OK
+                             : p->by_memory(p->by_memory_arg, link->why,
+                                            &link->params.cap_bytes);
+
+    st = st != DYT_OK ? st : dyti_link_lay_out(link);
+    st = st != DYT_OK ? st : dyti_link_choose_route(link);
+    st = st != DYT_OK ? st : dyti_link_reach_all(link);
+    st = st != DYT_OK ? st : dyti_link_open_scratch(link);
+    return st != DYT_OK ? st : open_tools(link);
+}
+
 static enum dyt_status prepare(struct dyti_link *link, uint64_t *words)
 {
     const struct dyti_link_params *p = &link->params;
     struct stat info;
-    enum dyt_status st = dyti_link_lay_out(link);
+    enum dyt_status st = link->is_direct ? DYT_OK : prepare_host(link);
 
-    st = st != DYT_OK ? st : dyti_link_choose_route(link);
-    st = st != DYT_OK ? st : dyti_link_reach_all(link);
-    st = st != DYT_OK ? st : dyti_link_open_scratch(link);
-    st = st != DYT_OK ? st : open_tools(link);
     if (st != DYT_OK) {
         return st;
     }
@@ -172,7 +186,8 @@ static enum dyt_status prepare(struct dyti_link *link, uint64_t *words)
     words[DYTI_SAY_ROOM] =
         p->cap_bytes == 0 ? UINT64_MAX : p->cap_bytes - link->own.bytes;
     words[DYTI_SAY_FD] = (uint64_t)(uint32_t)link->own.handle;
-    if (link->own.base != NULL && fstat(link->own.handle, &info) == 0) {
+    if (!link->is_direct && link->own.base != NULL &&
+        fstat(link->own.handle, &info) == 0) {
         words[DYTI_SAY_DEVICE] = (uint64_t)info.st_dev;
         words[DYTI_SAY_INODE] = (uint64_t)info.st_ino;
     }
@@ -201,6 +216,9 @@ static enum dyt_status open_link(struct dyti_link *link)
     uint64_t words[DYTI_SAY_WORDS] = {0}, *said = NULL;
     enum dyt_status st = dyti_link_open_control(link);
 
+    if (st == DYT_OK && link->params.direct != NULL) {
+        st = dyti_link_try_direct(link);
+    }
     if (st != DYT_OK) {
         return st;
     }
@@ -211,13 +229,15 @@ static enum dyt_status open_link(struct dyti_link *link)
     }
     st = compare(link, said);
     find_room(link, said);
-    st = st != DYT_OK ? st : dyti_link_map_scratch(link, said);
+    if (st == DYT_OK && !link->is_direct) {
+        st = dyti_link_map_scratch(link, said);
+    }
     st = st != DYT_OK ? st : dyti_link_plan(link);
     free(said);
     said = NULL;
     st = say(link, st, words, &said);
     free(said);
-    if (st == DYT_OK) {
+    if (st == DYT_OK && !link->is_direct) {
         dyti_segment_seal(&link->own); /* all that need it have mapped it */
     }
     return st;
@@ -265,37 +285,86 @@ static void leave(struct dyti_link *link)
     dyti_link_control_unmap(link->control, link->params.member_count);
 }
 
+/* Of the host's, or of a device. */
+static void close_scratch(struct dyti_link *link)
+{
+    const struct dyti_memory_ops *memory;
+    int handle = link->own.handle;
+
+    if (!link->is_direct) {
+        dyti_segment_close(&link->own);
+    } else if (link->own.base != NULL) {
+        memory = link->params.direct->module->memory;
+        memory->unmap(&link->own);
+        memory->close(handle);
+        link->own = (struct dyti_segment_mem){.handle = -1};
+    }
+}
+
+static void release_member(struct dyti_link *link, uint32_t r)
+{
+    uint32_t count = link->params.member_count;
+
+    dyti_reach_fini(&link->source[r]);
+    dyti_reach_fini(&link->target[r]);
+    dyti_reach_fini(&link->target[count + r]);
+    if (link->scratch != NULL) {
+        dyti_dense_fini(&link->scratch[r]);
+    }
+    if (link->scratch_map[r].base != NULL) {
+        (void)munmap(link->scratch_map[r].base, link->scratch_map[r].bytes);
+        link->scratch_map[r].base = NULL;
+    }
+    if (link->scratch_lent[r].self != NULL) {
+        link->params.direct->module->memory->give_back(&link->scratch_lent[r]);
+    }
+    link->scratch_at[r] = NULL;
+}
+
+void dyti_link_release(struct dyti_link *link)
+{
+    if (link->mover != NULL) {
+        link->mover_ops->close(link->mover);
+    }
+    dyti_hands_close(&link->hands);
+    dyti_switch_cache_destroy(link->cache);
+    dyti_layout_destroy(link->from);
+    dyti_layout_destroy(link->to);
+    for (uint32_t r = 0; r < link->params.member_count; r++) {
+        release_member(link, r);
+    }
+    if (link->own.base != NULL) {
+        (void)dyti_link_use(link);
+        close_scratch(link);
+    }
+    free(link->commit);
+    free(link->scratch);
+    free(link->lent);
+    link->mover = NULL;
+    link->cache = NULL;
+    link->from = link->to = NULL;
+    link->commit = NULL;
+    link->scratch = NULL;
+    link->lent = NULL;
+    link->lent_count = 0;
+}
+
 void dyti_link_close(struct dyti_link *link)
 {
-    uint32_t count;
-
     if (link == NULL) {
         return;
     }
-    count = link->params.member_count;
+    if (link->self != NULL) {
+        (void)dyti_link_use(link);
+    }
     dyti_switch_destroy(link->self);
-    dyti_switch_cache_destroy(link->cache);
-    if (link->mover != NULL) {
-        dyti_mover_direct.close(link->mover);
-    }
     leave(link);
-    dyti_hands_close(&link->hands);
-    dyti_layout_destroy(link->from);
-    dyti_layout_destroy(link->to);
-    for (uint32_t r = 0; link->map != NULL && r < count; r++) {
-        dyti_reach_fini(&link->source[r]);
-        dyti_reach_fini(&link->target[r]);
-        dyti_reach_fini(&link->target[count + r]);
-        if (link->scratch != NULL) {
-            dyti_dense_fini(&link->scratch[r]);
-        }
-        if (link->scratch_map[r].base != NULL) {
-            (void)munmap(link->scratch_map[r].base, link->scratch_map[r].bytes);
-        }
+    if (link->scratch_lent != NULL && link->source != NULL &&
+        link->target != NULL && link->scratch_map != NULL &&
+        link->scratch_at != NULL) {
+        dyti_link_release(link);
     }
-    dyti_segment_close(&link->own);
-    free(link->commit);
-    free(link->scratch);
+    free(link->scratch_lent);
     free(link->scratch_map);
     free(link->scratch_at);
     free(link->domain);

@@ -59,6 +59,12 @@ enum dyt_status dyti_memory_view_build(const struct dyti_model *catalogue,
                                        const struct dyt_view *rows,
                                        const struct dyti_row_pieces *pieces,
                                        struct dyti_memory_view *out_memory);
+/* The same of rows that lie on devices, all of them, and of which nobody has a
+ * descriptor: an extent for each, as allocations may touch.
+ * DYT_ERR_UNSUPPORTED  a row of the host: names it */
+enum dyt_status dyti_memory_view_build_there(
+    const struct dyti_model *catalogue, const struct dyt_view *rows,
+    const struct dyti_row_pieces *pieces, struct dyti_memory_view *out_memory);
 /* Can other processes map all of it? */
 bool dyti_memory_view_is_shared(const struct dyti_memory_view *memory);
 
@@ -155,6 +161,20 @@ struct dyti_link_apart {
     const char *address; /* of this member's host, for the others */
 };
 
+/* Rows of all members lie on devices: bytes may go once, from device to device,
+ * where every member can.  They agree on it while the link opens; if one
+ * cannot, all go by `memory` of their parameters, which is on the host (a
+ * mirror). */
+struct dyti_link_direct {
+    const char *why; /* this member cannot: why (then the rest but `memory` and
+                        `second` may be missing); NULL: it may be able to */
+    const struct dyti_module *module; /* with memory, kernels and a mover */
+    const char *device; /* UUID: where this member's copies run; NULL: the only
+                           one */
+    /* As those of the parameters, by dyti_memory_view_build_there(). */
+    const struct dyti_memory_view *memory, *second;
+};
+
 struct dyti_link_params {
     uint32_t struct_size;
     uint32_t rank, member_count, source_count; /* sources come first */
@@ -178,6 +198,15 @@ struct dyti_link_params {
     uint32_t threads; /* that copy here; 0: cores over the members that copy */
     const struct dyti_link_apart *apart; /* NULL: all are on this host; borrowed
                                             until close, and what is in it */
+    /* All members have one, or none has: NULL.  Borrowed until close, and what
+     * is in it; not between hosts. */
+    const struct dyti_link_direct *direct;
+    /* While it opens, before `memory` is touched: bytes do go by it ("": nobody
+     * asked for anything else).  May change the cap.  NULL: nothing; an error
+     * is the opening's. */
+    enum dyt_status (*by_memory)(void *arg, const char *why,
+                                 uint64_t *cap_bytes);
+    void *by_memory_arg;
 };
 
 struct dyti_link;
@@ -222,6 +251,13 @@ enum dyt_status dyti_link_valid(const struct dyti_link *link);
 /* STAGED: once more the local copy of a committed run that failed in it.
  * DYT_ERR_STATE: nothing that was committed lies in the scratch. */
 enum dyt_status dyti_link_heal(struct dyti_link *link);
+/* Do bytes go once, from device to device?  If not, and it was asked for: why,
+ * otherwise "". */
+bool dyti_link_is_direct(const struct dyti_link *link);
+const char *dyti_link_why_not(const struct dyti_link *link);
+/* Direct, by a member whose memory others read or write: is it still what they
+ * opened?  DYT_ERR_STATE: names what is not; the link is of no use any more */
+enum dyt_status dyti_link_check_lent(const struct dyti_link *link);
 /* Do the sources write (push), or do the receivers read? */
 bool dyti_link_is_push(const struct dyti_link *link);
 /* Bytes that this member has sent to and received from other hosts. */

@@ -228,6 +228,14 @@ enum dyt_status dyti_segment_open(const char *name, uint64_t bytes,
     return st;
 }
 
+enum dyt_status dyti_segment_reserve(const char *name, uint64_t bytes,
+                                     struct dyti_segment_mem *out_segment)
+{
+    *out_segment = (struct dyti_segment_mem){.handle = -1};
+    return bytes == 0 ? DYT_OK
+                      : try_segment(name, bytes, DYTI_PAGES_THP, out_segment);
+}
+
 void dyti_segment_seal(struct dyti_segment_mem *segment)
 {
     if (segment->base != NULL && segment->handle >= 0) {

@@ -43,6 +43,9 @@ struct dyti_reach {
     uint32_t first[DYTI_KIND_COUNT + 1]; /* extents of each kind */
     struct dyti_reach_mapping *mapping;  /* owned */
     size_t mapping_count, mapping_cap;
+    /* Of devices: [memory->extent_count]; owned. */
+    struct dyti_memory_borrowed *borrowed;
+    const struct dyti_memory_ops *lender;
 };
 
 /* Could `by` reach it? */
@@ -51,6 +54,14 @@ bool dyti_reach_can(const struct dyti_memory_view *memory,
 enum dyt_status dyti_reach_init(struct dyti_reach *reach,
                                 const struct dyti_memory_view *memory,
                                 uint32_t kinds, bool writes);
+/* Of devices, by what its owner has lent: for the device in use.
+ * @param loan  [memory->extent_count], those of other kinds are not looked at
+ */
+enum dyt_status dyti_reach_borrow(struct dyti_reach *reach,
+                                  const struct dyti_memory_view *memory,
+                                  uint32_t kinds,
+                                  const struct dyti_memory_ops *lender,
+                                  const struct dyti_memory_loan *loan);
 void dyti_reach_fini(struct dyti_reach *reach);
 /* Where byte `offset` of a region is; NULL: not reached.  O(log extents). */
 unsigned char *dyti_reach_address(const struct dyti_reach *reach, uint32_t kind,
@@ -81,6 +92,10 @@ enum dyt_status dyti_dense_copies(const struct dyti_dense *dense,
 /* A segment of ours, closed on exec. */
 enum dyt_status dyti_segment_open(const char *name, uint64_t bytes,
                                   struct dyti_segment_mem *out_segment);
+/* The same of pages that come when they are touched: until then it takes
+ * addresses and a descriptor. */
+enum dyt_status dyti_segment_reserve(const char *name, uint64_t bytes,
+                                     struct dyti_segment_mem *out_segment);
 /* Close the descriptor alone / all. */
 void dyti_segment_seal(struct dyti_segment_mem *segment);
 void dyti_segment_close(struct dyti_segment_mem *segment);
@@ -119,11 +134,18 @@ struct dyti_link {
     struct dyti_arena_map *map; /* [member_count] */
     struct dyti_switch_cache *cache;
     struct dyti_hands hands;
+    const struct dyti_mover_ops *mover_ops;
     void *mover, *message;
     uint32_t *domain;       /* [member_count], apart: each its own */
     uint32_t *host;         /* [member_count], apart: numbered from 0 */
     uint64_t staging_bytes; /* apart: most for messages, 0: as is useful */
     struct dyti_switch *self;
+    /* direct: from device to device */
+    bool is_direct;
+    char why[512];                 /* asked for, and not so */
+    struct dyti_memory_loan *lent; /* [lent_count] own extents that travel */
+    uint32_t lent_count;
+    struct dyti_memory_borrowed *scratch_lent; /* [member_count], push */
     enum dyt_status (*check)(void *arg);
     void *check_arg;
 #ifdef DYT_TEST_HOOKS
@@ -137,6 +159,12 @@ static inline bool dyti_link_is_source(const struct dyti_link *link,
                                        uint32_t rank)
 {
     return rank < link->params.source_count;
+}
+
+static inline const struct dyti_memory_view *dyti_link_memory(
+    const struct dyti_link *link, uint32_t rank)
+{
+    return &link->params.memory[rank];
 }
 
 /* What each member says when all meet while opening: as words. */
@@ -170,6 +198,36 @@ enum dyt_status dyti_link_open_scratch(struct dyti_link *link);
 enum dyt_status dyti_link_map_scratch(struct dyti_link *link,
                                       const uint64_t *said);
 
+/* ---- link_direct.c, link_loans.c -------------------------------------------
+ */
+
+/* Collective, before anything else: can bytes go once?  Then kinds, layouts,
+ * scratch, tools and all that the route reaches are there, and `is_direct` is
+ * set; otherwise there is nothing of it, and `why` is.  An error: members did
+ * not meet. */
+enum dyt_status dyti_link_try_direct(struct dyti_link *link);
+/* Loans of all members, one after the other. */
+struct dyti_loans {
+    struct dyti_memory_loan *loan; /* [first[member_count]]; owned */
+    size_t *first;                 /* [member_count + 1]; owned */
+    uint64_t *bytes;               /* [member_count]; owned */
+};
+/* Of own extents that may travel; *out_kept: why other processes cannot have
+ * one of them, or as it was. */
+enum dyt_status dyti_loans_make(struct dyti_link *link, const char **out_kept);
+enum dyt_status dyti_loans_borrow_own(struct dyti_link *link);
+/* Collective.  *out_met: did they meet?  Else what this member has not lent. */
+enum dyt_status dyti_loans_hand_round(struct dyti_link *link,
+                                      struct dyti_loans *all,
+                                      enum dyt_status *out_met);
+enum dyt_status dyti_loans_borrow(struct dyti_link *link,
+                                  const struct dyti_loans *all);
+void dyti_loans_fini(struct dyti_loans *all);
+/* What open made of memory and tools, but for the plan. */
+void dyti_link_release(struct dyti_link *link);
+/* Makes the link's device the thread's. */
+enum dyt_status dyti_link_use(const struct dyti_link *link);
+
 /* ---- link_seal.c -----------------------------------------------------------
  */
 
@@ -177,6 +235,16 @@ enum dyt_status dyti_link_map_scratch(struct dyti_link *link,
 void dyti_hash_box_of(const struct dyti_model *catalogue,
                       const struct dyti_shard *shard, const unsigned char *data,
                       struct dyti_hash_box *out_box);
+/* 1 of 128 of its rows or elements, by these bits; a small one whole. */
+struct dyti_hash_box dyti_hash_box_sample(const struct dyti_hash_box *box,
+                                          uint64_t bits);
+
+/* ---- link_check.c ----------------------------------------------------------
+ */
+
+/* Shards lie in extents; two sets are alike. */
+enum dyt_status dyti_link_check_views(const struct dyti_link *link);
+enum dyt_status dyti_link_check_dtypes(const struct dyti_link *link);
 
 /* ---- link_plan.c -----------------------------------------------------------
  */

@@ -31,6 +31,7 @@ struct builder {
     struct place *place; /* [place_count], by kind, descriptor, at */
     uint32_t place_count;
     uint32_t *place_of; /* [row_count] place of a row, UINT32_MAX: none */
+    bool there;         /* rows of devices */
 };
 
 void dyti_memory_view_fini(struct dyti_memory_view *memory)
@@ -108,7 +109,8 @@ static enum dyt_status check_fd(const struct dyt_row *row, struct place *place)
     return DYT_OK;
 }
 
-static enum dyt_status check_row(const struct dyt_row *row)
+static enum dyt_status check_row(const struct builder *b,
+                                 const struct dyt_row *row)
 {
     if (row->dtype >= DYTI_DTYPE_COUNT || row->kind >= DYTI_KIND_COUNT ||
         row->ndim > DYT_MAX_DIMS) {
@@ -122,7 +124,11 @@ static enum dyt_status check_row(const struct dyt_row *row)
                              "row %s: a size or stride below 0", row->name);
         }
     }
-    if (row->device.type != DYT_DEVICE_HOST) {
+    if (b->there && row->device.type == DYT_DEVICE_HOST) {
+        return DYTI_FAIL(DYT_ERR_UNSUPPORTED, "row %s lies on the host",
+                         row->name);
+    }
+    if (!b->there && row->device.type != DYT_DEVICE_HOST) {
         return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
                          "row %s lies on a device: links copy memory of the "
                          "host, such rows go by their mirror (lib/mirror.h)",
@@ -141,7 +147,7 @@ static enum dyt_status add_place(struct builder *b, uint32_t index,
                           .read_only = (row->flags & DYT_ROW_READ_ONLY) != 0,
                           .address = (uint64_t)(uintptr_t)row->data};
     uint64_t element;
-    enum dyt_status st = check_row(row);
+    enum dyt_status st = check_row(b, row);
 
     if (st != DYT_OK) {
         return st;
@@ -158,7 +164,7 @@ static enum dyt_status add_place(struct builder *b, uint32_t index,
                          row->name);
     }
     place.at = place.address;
-    st = check_fd(row, &place);
+    st = b->there ? DYT_OK : check_fd(row, &place);
     if (st != DYT_OK) {
         return st;
     }
@@ -261,12 +267,14 @@ static int by_place(const void *left, const void *right)
 
 /* Touches or overlaps the extent, at the same distance in both numberings.
  * Equal memory that is only read is kept apart: it is no conflict. */
-static bool continues(const struct dyti_extent *extent, uint64_t at,
-                      const struct place *last, const struct place *place)
+static bool continues(const struct builder *b, const struct dyti_extent *extent,
+                      uint64_t at, const struct place *last,
+                      const struct place *place)
 {
     bool same = last->at == place->at && last->bytes == place->bytes;
 
-    return extent->kind == place->kind && extent->fd == place->fd &&
+    return !(b->there && place->at == at + extent->bytes) &&
+           extent->kind == place->kind && extent->fd == place->fd &&
            place->at <= at + extent->bytes &&
            (place->address == 0) == (extent->address == 0) &&
            (place->address == 0 ||
@@ -288,7 +296,7 @@ static enum dyt_status make_extents(struct builder *b)
         struct place *p = &b->place[i];
 
         b->place_of[p->row] = i;
-        if (extent == NULL || !continues(extent, at, p - 1, p)) {
+        if (extent == NULL || !continues(b, extent, at, p - 1, p)) {
             uint64_t offset = end[p->kind];
 
             /* Alignment in a region is what it is in memory. */
@@ -433,24 +441,41 @@ static enum dyt_status make_shards(struct builder *b)
     return st;
 }
 
+static enum dyt_status build(struct builder *b,
+                             struct dyti_memory_view *out_memory)
+{
+    enum dyt_status st = dyti_process_self(&b->out.pid, &b->out.pid_start);
+
+    st = st != DYT_OK ? st : read_rows(b);
+    st = st != DYT_OK ? st : make_extents(b);
+    st = st != DYT_OK ? st : make_shards(b);
+    free(b->place);
+    free(b->place_of);
+    if (st != DYT_OK) {
+        DYTI_NOTE("describing the memory of this process");
+        dyti_memory_view_fini(&b->out);
+        return st;
+    }
+    *out_memory = b->out;
+    return DYT_OK;
+}
+
 enum dyt_status dyti_memory_view_build(const struct dyti_model *catalogue,
                                        const struct dyt_view *rows,
                                        const struct dyti_row_pieces *pieces,
                                        struct dyti_memory_view *out_memory)
 {
     struct builder b = {.catalogue = catalogue, .rows = rows, .pieces = pieces};
-    enum dyt_status st = dyti_process_self(&b.out.pid, &b.out.pid_start);
 
-    st = st != DYT_OK ? st : read_rows(&b);
-    st = st != DYT_OK ? st : make_extents(&b);
-    st = st != DYT_OK ? st : make_shards(&b);
-    free(b.place);
-    free(b.place_of);
-    if (st != DYT_OK) {
-        DYTI_NOTE("describing the memory of this process");
-        dyti_memory_view_fini(&b.out);
-        return st;
-    }
-    *out_memory = b.out;
-    return DYT_OK;
+    return build(&b, out_memory);
+}
+
+enum dyt_status dyti_memory_view_build_there(
+    const struct dyti_model *catalogue, const struct dyt_view *rows,
+    const struct dyti_row_pieces *pieces, struct dyti_memory_view *out_memory)
+{
+    struct builder b = {
+        .catalogue = catalogue, .rows = rows, .pieces = pieces, .there = true};
+
+    return build(&b, out_memory);
 }

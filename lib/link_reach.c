@@ -152,8 +152,45 @@ enum dyt_status dyti_reach_init(struct dyti_reach *reach,
     return st;
 }
 
+enum dyt_status dyti_reach_borrow(struct dyti_reach *reach,
+                                  const struct dyti_memory_view *memory,
+                                  uint32_t kinds,
+                                  const struct dyti_memory_ops *lender,
+                                  const struct dyti_memory_loan *loan)
+{
+    size_t room = (size_t)memory->extent_count + 1;
+    enum dyt_status st;
+
+    *reach = (struct dyti_reach){.memory = memory, .lender = lender};
+    reach->here = calloc(room, sizeof(*reach->here));
+    reach->borrowed = calloc(room, sizeof(*reach->borrowed));
+    st = reach->here == NULL || reach->borrowed == NULL
+             ? DYTI_FAIL(DYT_ERR_NOMEM, "%u extents", memory->extent_count)
+             : count_kinds(reach);
+    for (uint32_t i = 0; i < memory->extent_count && st == DYT_OK; i++) {
+        if (travels(&memory->extent[i], kinds)) {
+            st = lender->borrow(&loan[i], &reach->borrowed[i]);
+            reach->here[i] = reach->borrowed[i].ptr;
+            if (st == DYT_OK && reach->borrowed[i].wanted > 0) {
+                st = DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                               "memory of another process that is given as "
+                               "file descriptors");
+            }
+        }
+    }
+    if (st != DYT_OK) {
+        dyti_reach_fini(reach);
+    }
+    return st;
+}
+
 void dyti_reach_fini(struct dyti_reach *reach)
 {
+    for (uint32_t i = 0;
+         reach->borrowed != NULL && i < reach->memory->extent_count; i++) {
+        reach->lender->give_back(&reach->borrowed[i]);
+    }
+    free(reach->borrowed);
     for (size_t i = 0; i < reach->mapping_count; i++) {
         (void)munmap(reach->mapping[i].base, reach->mapping[i].bytes);
     }

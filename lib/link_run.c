@@ -16,6 +16,7 @@ enum dyt_status dyti_link_run(struct dyti_link *link, uint64_t epoch,
                                       .version = version,
                                       .verify = verify[link->params.verify],
                                       .unmanaged = true};
+    enum dyt_status st;
 
     order.check = link->check;
     order.check_arg = link->check_arg;
@@ -25,7 +26,8 @@ enum dyt_status dyti_link_run(struct dyti_link *link, uint64_t epoch,
     order.at_arg = link->at_arg;
     order.keep_abandoned = true; /* the sources' memory is theirs */
 #endif
-    return dyti_switch_run(link->self, &order, out_report);
+    st = dyti_link_use(link);
+    return st != DYT_OK ? st : dyti_switch_run(link->self, &order, out_report);
 }
 
 void dyti_link_set_check(struct dyti_link *link,
@@ -86,6 +88,7 @@ enum dyt_status dyti_link_heal(struct dyti_link *link)
     st = link->hands.kernels.ops->copy(
         link->hands.kernels.self, link->commit,
         link->scratch[link->params.rank].view.shard_count);
+    st = st != DYT_OK ? st : dyti_kernels_wait(&link->hands.kernels);
     if (st != DYT_OK) {
         DYTI_NOTE("healing member %u from the staged bytes of switch %llu",
                   link->params.rank, (unsigned long long)epoch);

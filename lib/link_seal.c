@@ -83,8 +83,8 @@ void dyti_hash_box_of(const struct dyti_model *catalogue,
 
 /* Every 128th along the first dim that is long enough; a box without one is
  * small, and taken whole. */
-static struct dyti_hash_box sample(const struct dyti_hash_box *box,
-                                   uint64_t bits)
+struct dyti_hash_box dyti_hash_box_sample(const struct dyti_hash_box *box,
+                                          uint64_t bits)
 {
     struct dyti_hash_box out = *box;
 
@@ -186,9 +186,10 @@ static enum dyt_status hash_all(struct dyti_seal *seal, uint32_t kinds,
         uint32_t at = seal->shard[i];
 
         hash[i] = 0;
-        seal->use[i] = seal->full ? seal->box[i]
-                                  : sample(&seal->box[i],
-                                           dyti_rng_u64(seal->seed, at, 0, 0));
+        seal->use[i] =
+            seal->full ? seal->box[i]
+                       : dyti_hash_box_sample(
+                             &seal->box[i], dyti_rng_u64(seal->seed, at, 0, 0));
         if ((kinds >> shard[at].kind & 1u) == 0) {
             seal->use[i].size[0] = 0; /* empty: nothing is read */
         }

@@ -106,6 +106,10 @@ void dyti_managed_fini(struct dyti_managed *d)
     dyti_msg_rows_fini(&d->rows);
     dyti_msg_part_fini(&d->part[0]);
     dyti_msg_part_fini(&d->part[1]);
+    dyti_msg_part_fini(&d->direct[0]);
+    dyti_msg_part_fini(&d->direct[1]);
+    free(d->indirect);
+    free(d->way);
     *d = (struct dyti_managed){.pidfd = -1};
 }
 

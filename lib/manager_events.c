@@ -229,6 +229,16 @@ static void keep_parts(struct dyti_managed *d, struct dyti_msg_memory *memory)
         d->part[i] = memory->part[i];
     }
     memory->part_count = 0; /* moved */
+    dyti_msg_part_fini(&d->direct[0]);
+    dyti_msg_part_fini(&d->direct[1]);
+    d->direct_count = memory->direct_count == d->part_count ? d->part_count : 0;
+    for (uint32_t i = 0; i < d->direct_count; i++) {
+        d->direct[i] = memory->direct[i];
+    }
+    memory->direct_count -= d->direct_count; /* moved */
+    free(d->indirect);
+    d->indirect = memory->indirect;
+    memory->indirect = NULL;
 }
 
 static enum dyt_status on_memory(struct dyti_session_manager *m,
@@ -281,6 +291,9 @@ static enum dyt_status on_report(struct dyti_session_manager *m,
     e.committed = r.committed;
     e.broken = r.broken;
     e.moved_bytes = r.moved_bytes;
+    if (r.status == DYT_OK) {
+        dyti_manager_note_way(&m->member[member], &r);
+    }
     if (r.committed) {
         m->member[member].live_set = r.live_set & 1u;
     }
@@ -384,6 +397,7 @@ static enum dyt_status on_request(struct dyti_session_manager *m,
     e.version = r.version;
     e.snapshot = r.snapshot;
     e.takes = r.takes;
+    e.renewed = r.renewed;
     e.status = (enum dyt_status)r.status;
     e.text = r.text;
     st = dyti_manager_take(m, &e);

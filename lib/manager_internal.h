@@ -3,6 +3,7 @@
  *   manager_events.c   what members say, as events
  *   manager_actions.c  what the fleet wants, as messages
  *   manager_links.c    … of links
+ *   manager_direct.c   … whose bytes may go from device to device
  *   manager_status.c   who is there, as JSON */
 #ifndef DYTI_LIB_MANAGER_INTERNAL_H
 #define DYTI_LIB_MANAGER_INTERNAL_H
@@ -26,6 +27,13 @@ struct dyti_managed {
     struct dyti_msg_rows rows; /* of a trainer's rank */
     struct dyti_msg_part part[2];
     uint32_t part_count, live_set;
+    /* The same on devices: 0, or as many sets. */
+    struct dyti_msg_part direct[2];
+    uint32_t direct_count;
+    char
+        *indirect; /* owned; why there is none; "" or NULL: no row lies there */
+    char *way;     /* owned; how versions come to it (docs/session.md); NULL:
+                      none came yet */
 };
 
 /* By the fleet's link number: what is needed after the fleet forgot it. */
@@ -103,6 +111,19 @@ enum dyt_status dyti_manager_abort(struct dyti_session_manager *m,
  * failed, and so whoever waits hears why at once. */
 enum dyt_status dyti_manager_fail_link(struct dyti_session_manager *m,
                                        uint32_t link, enum dyt_status why);
+
+/* ---- manager_direct.c -----------------------------------------------------
+ */
+
+/* Memory on devices of a link's members, borrowed, or why none is told. */
+enum dyt_status dyti_manager_fill_direct(const struct dyti_session_manager *m,
+                                         const struct dyti_managed_link *l,
+                                         struct dyti_msg_link *msg);
+/* What was in it. */
+void dyti_manager_free_direct(struct dyti_msg_link *msg);
+/* A member has opened a link, or a version came by it. */
+void dyti_manager_note_way(struct dyti_managed *member,
+                           const struct dyti_msg_report *report);
 
 /* ---- manager.c, manager_status.c ------------------------------------------
  */

@@ -203,6 +203,7 @@ enum dyt_status dyti_manager_open_link(struct dyti_session_manager *m,
     msg.control_fd = l->control_fd;
     msg.apart = m->fleet.link[link].apart;
     st = fill_parts(m, l, &msg);
+    st = st != DYT_OK ? st : dyti_manager_fill_direct(m, l, &msg);
     for (uint32_t i = 0; i < l->member_count && st == DYT_OK; i++) {
         struct dyti_envelope e = dyti_manager_envelope(m, DYTI_MSG_LINK);
         struct dyti_buffer buffer;
@@ -212,6 +213,7 @@ enum dyt_status dyti_manager_open_link(struct dyti_session_manager *m,
             m, l->member[i], dyti_wire_link_encode(&e, &msg, &buffer), &buffer);
     }
     free(msg.part); /* what is in it is borrowed */
+    dyti_manager_free_direct(&msg);
     free(msg.island);
     return st;
 }

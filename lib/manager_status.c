@@ -11,7 +11,7 @@
  * at most: a text of n bytes may be written as 6 n. */
 #define MEMBER_BYTES (DYTI_FLEET_NAME_BYTES * 6u + 256u)
 #define GROUP_BYTES                                                            \
-    ((DYTI_FLEET_TEXT_BYTES + DYTI_FLEET_NAME_BYTES) * 6u + 1024u)
+    ((DYTI_FLEET_TEXT_BYTES + DYTI_FLEET_NAME_BYTES + 400u) * 6u + 1024u)
 #define END_BYTES 256u
 
 /* Those that do not fit below `most_bytes` of the whole are counted. */
@@ -69,6 +69,11 @@ static void write_group(struct dyti_json *j, const char *key,
             dyti_json_null(j, "version");
         }
         dyti_json_u64(j, "bytes", g->bytes);
+        if (first != DYTI_FLEET_NONE && m->member[first].way != NULL) {
+            dyti_json_text(j, "way", m->member[first].way);
+        } else {
+            dyti_json_null(j, "way");
+        }
     }
     dyti_json_u64(j, "size", g->size);
     dyti_json_text(j, "state", dyti_group_state_name(g->state));

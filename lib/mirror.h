@@ -2,13 +2,17 @@
  * devices. It is one segment that others map; a row lies in it densely, its
  * dimensions in the order in which they lie on the device.
  *
- *   take   device to mirror: what a trainer offers
- *   give   mirror to device: what a receiver has committed
+ *   asleep  from open on: others can be told of it, and it takes no memory
+ *   wake    by the first version that goes by way of the host
+ *   follow  what is done with the rows from then on comes after what is in
+ * their streams by now, or after an event; nobody waits take    device to
+ * mirror: what a trainer offers give    mirror to device: what a receiver has
+ * committed
  *
- * Both come after what is in the rows' streams, or after an event, and are done
- * when they return.  Only boxes of tensors are copied, never what lies between
- * them.  The segment is pinned where the device allows it, so that one launch
- * moves everything; otherwise bytes go through a pinned buffer, piece by piece.
+ * Take and give are done when they return.  Only boxes of tensors are copied,
+ * never what lies between them.  The segment is pinned where the device allows
+ * it, so that one launch moves everything; otherwise bytes go through a pinned
+ * buffer, piece by piece.
  *
  * Threads: any, one after the other; never a caller's (lib/device.h). */
 #ifndef DYTI_LIB_MIRROR_H
@@ -21,13 +25,10 @@ struct dyti_mirror;
 
 /* @param devices    of these rows; borrowed until close
  * @param rows       all of the member's, of the host too
- * @param pieces     what they hold: rows without pieces have no mirror
- * @param cap_bytes  0: none
- * DYT_ERR_NOMEM  over the cap: both numbers */
+ * @param pieces     what they hold: rows without pieces have no mirror */
 enum dyt_status dyti_mirror_open(struct dyti_devices *devices,
                                  const struct dyt_view *rows,
                                  const struct dyti_row_pieces *pieces,
-                                 uint64_t cap_bytes,
                                  struct dyti_mirror **out_mirror);
 void dyti_mirror_close(struct dyti_mirror *mirror);
 
@@ -38,6 +39,7 @@ const struct dyt_row *dyti_mirror_rows(const struct dyti_mirror *mirror);
 const bool *dyti_mirror_has(const struct dyti_mirror *mirror);
 /* Have all rows with pieces? */
 bool dyti_mirror_has_all(const struct dyti_mirror *mirror);
+/* 0 while it sleeps. */
 uint64_t dyti_mirror_bytes(const struct dyti_mirror *mirror);
 
 /* Once: the copies.  `rows` and `there` are what open() had, `here` the pieces
@@ -52,12 +54,32 @@ enum dyt_status dyti_mirror_bind(struct dyti_mirror *mirror,
                                  const struct dyti_row_pieces *here,
                                  bool is_target);
 
-/* Is the memory there, and does the device work?  DYT_ERR_INVALID: lists rows.
- * Take and give ask the same first. */
+/* Twice is fine.
+ * @param cap_bytes  0: none
+ * DYT_ERR_NOMEM  over the cap: both numbers */
+enum dyt_status dyti_mirror_wake(struct dyti_mirror *mirror,
+                                 uint64_t cap_bytes);
+
+/* Is the memory there, does the device work, and is all done that was queued?
+ * DYT_ERR_INVALID: lists rows.  Take and give ask the same first. */
 enum dyt_status dyti_mirror_ready(struct dyti_mirror *mirror);
 /* @param event  NULL: the rows' streams */
-enum dyt_status dyti_mirror_take(struct dyti_mirror *mirror, void *event);
+enum dyt_status dyti_mirror_follow(struct dyti_mirror *mirror, void *event);
+/* Both of one that is awake.  Take comes after what was followed last. */
+enum dyt_status dyti_mirror_take(struct dyti_mirror *mirror);
 enum dyt_status dyti_mirror_give(struct dyti_mirror *mirror, void *event);
+/* Padding of the rows becomes zero, of one that sleeps as well. */
+enum dyt_status dyti_mirror_clear_pads(struct dyti_mirror *mirror);
+
+/* lib/link.h's seal, of the rows that have a mirror: what they hold when it is
+ * taken, behind what was followed last, and whether it still is that.
+ * @param full  every element; else 1 of 128 of each box, others with each seed
+ * DYT_ERR_VERIFY  a tensor was written: names it */
+enum dyt_status dyti_mirror_seal(struct dyti_mirror *mirror, bool full,
+                                 uint64_t seed);
+enum dyt_status dyti_mirror_check_seal(struct dyti_mirror *mirror, bool full,
+                                       const struct dyti_model *catalogue,
+                                       uint32_t kinds);
 /* Content hash of what a row that has a mirror holds on its device. */
 enum dyt_status dyti_mirror_row_hash(struct dyti_mirror *mirror, uint32_t row,
                                      uint64_t *out_hash);

@@ -17,11 +17,10 @@ static enum dyt_status upload(const struct dyti_kernels *k,
                : k->ops->list_make(k->self, way->copy, way->count, &way->list);
 }
 
-enum dyt_status dyti_mirror_upload(struct dyti_mirror *m)
+static enum dyt_status upload_all(struct dyti_mirror *m)
 {
     enum dyt_status st = DYT_OK;
 
-    pthread_mutex_lock(&m->devices->lock);
     for (size_t i = 0; i < m->devices->count && st == DYT_OK && m->pinned;
          i++) {
         const struct dyti_kernels *k = &m->devices->device[i].kernels;
@@ -30,6 +29,72 @@ enum dyt_status dyti_mirror_upload(struct dyti_mirror *m)
         st = st != DYT_OK ? st : upload(k, &m->part[i].give);
         st = st != DYT_OK ? st : dyti_kernels_wait(k);
     }
+    return st;
+}
+
+enum dyt_status dyti_mirror_upload_pads(struct dyti_mirror *m)
+{
+    enum dyt_status st = DYT_OK;
+
+    pthread_mutex_lock(&m->devices->lock);
+    for (size_t i = 0; i < m->devices->count && st == DYT_OK; i++) {
+        const struct dyti_kernels *k = &m->devices->device[i].kernels;
+
+        st = upload(k, &m->part[i].pads);
+        st = st != DYT_OK ? st : dyti_kernels_wait(k);
+    }
+    pthread_mutex_unlock(&m->devices->lock);
+    return st;
+}
+
+/* ---- wake -----------------------------------------------------------------
+ */
+
+/* Pinned, or beside a buffer that is. */
+static void pin(struct dyti_mirror *m)
+{
+    const struct dyti_memory_ops *memory = m->devices->module->memory;
+
+    m->pinned = m->segment.base != NULL && memory->host_pin != NULL &&
+                memory->host_pin(m->segment.base, m->segment.bytes) == DYT_OK;
+}
+
+static enum dyt_status wake(struct dyti_mirror *m)
+{
+    const struct dyti_memory_ops *memory = m->devices->module->memory;
+    enum dyt_status st =
+        m->segment.base == NULL
+            ? DYT_OK
+            : memory->use(dyti_device_uuid(&m->devices->device[0]));
+
+    if (st == DYT_OK && !m->pinned) {
+        pin(m);
+    }
+    if (st == DYT_OK && m->segment.base != NULL && !m->pinned &&
+        m->chunk == NULL) {
+        st = memory->host_alloc(DYTI_MIRROR_CHUNK, &m->chunk);
+    }
+    if (st == DYT_OK && m->chunk != NULL && m->hands.kernels.self == NULL) {
+        st = dyti_hands_open(&m->hands, dyti_hands_cores());
+    }
+    return st != DYT_OK ? st : upload_all(m);
+}
+
+enum dyt_status dyti_mirror_wake(struct dyti_mirror *m, uint64_t cap_bytes)
+{
+    enum dyt_status st = DYT_OK;
+
+    pthread_mutex_lock(&m->devices->lock);
+    if (!m->awake && cap_bytes > 0 && m->bytes > cap_bytes) {
+        st = DYTI_FAIL(DYT_ERR_NOMEM,
+                       "rows on a device need %llu bytes of the host beside "
+                       "them (a mirror), the cap is %llu: raise cap_bytes",
+                       (unsigned long long)m->bytes,
+                       (unsigned long long)cap_bytes);
+    } else if (!m->awake) {
+        st = wake(m);
+        m->awake = st == DYT_OK;
+    }
     pthread_mutex_unlock(&m->devices->lock);
     return st;
 }
@@ -37,9 +102,7 @@ enum dyt_status dyti_mirror_upload(struct dyti_mirror *m)
 /* ---- before ---------------------------------------------------------------
  */
 
-/* Under the lock.  A kernel that meets memory which is gone takes the process's
- * device with it, so it is asked first. */
-static enum dyt_status look(const struct dyti_mirror *m)
+enum dyt_status dyti_mirror_look(const struct dyti_mirror *m)
 {
     struct dyti_found found = {.count = 0};
     uint32_t device = UINT32_MAX;
@@ -84,7 +147,7 @@ enum dyt_status dyti_mirror_ready(struct dyti_mirror *m)
     enum dyt_status st;
 
     pthread_mutex_lock(&m->devices->lock);
-    st = wait_all(m, look(m));
+    st = wait_all(m, dyti_mirror_look(m));
     pthread_mutex_unlock(&m->devices->lock);
     return st;
 }
@@ -101,6 +164,20 @@ static enum dyt_status come_after(const struct dyti_kernels *k,
     for (uint32_t i = 0; i < p->stream_count && st == DYT_OK; i++) {
         st = k->ops->after_stream(k->self, p->stream[i]);
     }
+    return st;
+}
+
+enum dyt_status dyti_mirror_follow(struct dyti_mirror *m, void *event)
+{
+    enum dyt_status st = DYT_OK;
+
+    pthread_mutex_lock(&m->devices->lock);
+    for (size_t i = 0; i < m->devices->count && st == DYT_OK; i++) {
+        if (m->part[i].take.count > 0) {
+            st = come_after(&m->devices->device[i].kernels, &m->part[i], event);
+        }
+    }
+    pthread_mutex_unlock(&m->devices->lock);
     return st;
 }
 
@@ -153,19 +230,22 @@ static enum dyt_status copy_way(const struct dyti_mirror *m,
     return st;
 }
 
-static enum dyt_status copy_all(struct dyti_mirror *m, void *event, bool take)
+/* @param follows  the rows' streams first, or `event` */
+static enum dyt_status copy_all(struct dyti_mirror *m, bool take, bool follows,
+                                void *event)
 {
     enum dyt_status st;
 
     pthread_mutex_lock(&m->devices->lock);
-    st = look(m);
+    st = m->awake ? dyti_mirror_look(m)
+                  : DYTI_FAIL(DYT_ERR_STATE, "the mirror sleeps");
     for (size_t i = 0; i < m->devices->count && st == DYT_OK; i++) {
         const struct dyti_kernels *k = &m->devices->device[i].kernels;
         const struct dyti_mirror_part *p = &m->part[i];
         const struct dyti_mirror_way *way = take ? &p->take : &p->give;
 
         if (way->count > 0) {
-            st = come_after(k, p, event);
+            st = follows ? come_after(k, p, event) : DYT_OK;
             st = st != DYT_OK ? st : copy_way(m, k, way, take);
         }
     }
@@ -178,14 +258,31 @@ static enum dyt_status copy_all(struct dyti_mirror *m, void *event, bool take)
     return st;
 }
 
-enum dyt_status dyti_mirror_take(struct dyti_mirror *mirror, void *event)
+enum dyt_status dyti_mirror_take(struct dyti_mirror *mirror)
 {
-    return copy_all(mirror, event, true);
+    return copy_all(mirror, true, false, NULL);
 }
 
 enum dyt_status dyti_mirror_give(struct dyti_mirror *mirror, void *event)
 {
-    return copy_all(mirror, event, false);
+    return copy_all(mirror, false, true, event);
+}
+
+enum dyt_status dyti_mirror_clear_pads(struct dyti_mirror *m)
+{
+    enum dyt_status st = DYT_OK;
+
+    pthread_mutex_lock(&m->devices->lock);
+    for (size_t i = 0; i < m->devices->count && st == DYT_OK; i++) {
+        const struct dyti_kernels *k = &m->devices->device[i].kernels;
+
+        if (m->part[i].pads.count > 0) {
+            st = k->ops->list_run(k->self, m->part[i].pads.list);
+            st = st != DYT_OK ? st : dyti_kernels_wait(k);
+        }
+    }
+    pthread_mutex_unlock(&m->devices->lock);
+    return st;
 }
 
 /* ---- hashes ---------------------------------------------------------------
@@ -198,7 +295,7 @@ enum dyt_status dyti_mirror_row_hash(struct dyti_mirror *m, uint32_t row,
     enum dyt_status st;
 
     pthread_mutex_lock(&m->devices->lock);
-    st = look(m);
+    st = dyti_mirror_look(m);
     for (size_t i = 0; i < m->hash_count && st == DYT_OK; i++) {
         uint32_t device = m->hash[i].device;
         const struct dyti_kernels *k = &m->devices->device[device].kernels;

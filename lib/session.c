@@ -253,6 +253,7 @@ static enum dyt_status make_session(struct dyt_session **out)
         return st;
     }
     pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->take_lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&s->changed, &attr);
@@ -320,10 +321,13 @@ void dyti_session_end(struct dyt_session *s)
     dyti_session_close_mirror(s);
     dyti_memory_view_fini(&s->memory);
     dyti_memory_view_fini(&s->second);
+    dyti_memory_view_fini(&s->there);
+    dyti_memory_view_fini(&s->there_second);
     dyti_model_destroy(s->catalogue);
     dyti_session_free_params(s);
     close_descriptors(s);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->take_lock);
     free(s);
 }

@@ -8,6 +8,7 @@
  *   session_service.c  the session's thread: what the manager says is done
  *   session_links.c    views and snapshots: the thread's
  *   session_mirror.c   rows on devices: the thread's, and the hands'
+ *   session_direct.c   … that others read and write there
  *   session_open.c     a link: made, opened, ended
  *   session_run.c      a run of it
  *   session_jobs.c     the hands in them, and what the manager says of them
@@ -64,6 +65,9 @@ struct dyti_session_link {
     struct dyt_session *session;
     struct dyti_link *link;
     struct dyti_memory_view *memory, *second; /* [member_count], owned */
+    /* The same where rows lie on devices, for links that go direct; owned. */
+    struct dyti_memory_view *there, *there_second;
+    struct dyti_link_direct direct;
     uint32_t member_count, rank, source_count;
     struct dyti_snapshot *snapshot; /* as a source, for this link */
     void *control;                  /* mapped; NULL: not yet; under the lock */
@@ -82,6 +86,7 @@ struct dyti_session_link {
     struct dyti_msg_order order; /* of a run */
     struct dyti_msg_report report;
     char text[DYTI_SESSION_TEXT_BYTES]; /* of the report */
+    char indirect[512];                 /* likewise */
 };
 
 /* Hooks that may run at once: of a receive; of a release or restore. */
@@ -146,6 +151,15 @@ struct dyt_session {
     /* Rows on devices: `memory` is their mirror's.  Both NULL: none. */
     struct dyti_devices *devices;
     struct dyti_mirror *mirror, *second_mirror; /* DOUBLE: of the other set */
+    /* Those rows themselves, if all lie there; else why not: "" where there are
+     * none. */
+    struct dyti_memory_view there, there_second;
+    char indirect[256];
+    pthread_mutex_t take_lock; /* of `taken` and the taking */
+    struct {
+        bool any;
+        uint64_t version;
+    } taken[2];                    /* what the mirrors hold, by set */
     struct dyti_device_sets *sets; /* MAPPED: what those rows lie in */
     void *event; /* of the offer or receive that runs; NULL: streams' */
 
@@ -154,12 +168,15 @@ struct dyt_session {
     struct dyt_ticket *tickets; /* all that were not destroyed */
     uint64_t offered;
     bool offered_any;
+    bool slept; /* its weights were released: they may be another memory */
     struct dyti_seal *seal; /* of the rows; NULL: nothing was offered */
     uint64_t sealed;        /* version; as the ticket's: it counts */
     bool has_sealed;
     char written[512];           /* what was, while it was offered; "" */
     bool written_due;            /* the manager does not know yet */
-    struct dyti_snapshot *whole; /* for offers with `snapshot` */
+    struct dyti_snapshot *whole; /* for offers with `snapshot`, of rows that no
+                                    mirror holds */
+    bool has_whole;
     uint64_t whole_version;
 
     /* Receiver. */
@@ -322,10 +339,46 @@ void *dyti_session_mapped_row(const struct dyt_session *s, uint64_t row,
 bool dyti_session_is_all_mirror(const struct dyt_session *s);
 /* Of the cap, what a mirror leaves: 0 stays 0, and nothing left is 1. */
 uint64_t dyti_session_cap(const struct dyt_session *s);
-enum dyt_status dyti_session_take_mirror(struct dyt_session *s);
+/* Of the offer or receive that runs; NULL: streams'. */
+void *dyti_session_event(struct dyt_session *s);
+/* An offer begins: what is done with the rows from now on comes behind its
+ * event, or their streams; and what they hold is noted, unless nobody asks. */
+enum dyt_status dyti_session_follow_offer(struct dyt_session *s,
+                                          uint64_t version, bool seals);
+/* The mirror of a set holds this version, which the rows hold: nothing where it
+ * does already.  It wakes for it. */
+enum dyt_status dyti_session_take_mirror(struct dyt_session *s, uint32_t set,
+                                         uint64_t version);
+/* Memory of the host for rows on devices, under the cap. */
+enum dyt_status dyti_session_wake_mirrors(struct dyt_session *s);
 /* By the hand of a receiver: before the vote, and when it was committed. */
 enum dyt_status dyti_session_ready_mirror(struct dyt_session *s);
-enum dyt_status dyti_session_give_mirror(struct dyt_session *s, uint32_t set);
+enum dyt_status dyti_session_give_mirror(struct dyt_session *s, uint32_t set,
+                                         uint64_t version);
+
+/* ---- session_direct.c: rows on devices that others read and write there ---
+ */
+
+/* Of the rows of a view: `there`, or why not. */
+enum dyt_status dyti_session_view_there(struct dyt_session *s,
+                                        const struct dyt_view *view,
+                                        const struct dyti_row_pieces *pieces);
+/* What a link that opens is told of it, and what it asks. */
+enum dyt_status dyti_session_open_direct(struct dyt_session *s,
+                                         struct dyti_session_link *k,
+                                         struct dyti_link_params *p);
+void dyti_session_end_direct(struct dyti_session_link *k);
+/* By the hand, before a run: a source's memory holds the version, a receiver's
+ * is at rest. */
+enum dyt_status dyti_session_ready_source(struct dyt_session *s,
+                                          struct dyti_session_link *k);
+enum dyt_status dyti_session_ready_receiver(struct dyt_session *s,
+                                            struct dyti_session_link *k);
+/* When it was committed: rows of devices are as it says. */
+enum dyt_status dyti_session_commit_there(struct dyt_session *s,
+                                          struct dyti_session_link *k);
+/* Is memory that a link has opened another by now? */
+bool dyti_session_is_renewed(struct dyt_session *s);
 /* Is there an event, and no row that it is of? */
 enum dyt_status dyti_session_check_event(const struct dyt_session *s,
                                          const void *event);
@@ -359,6 +412,9 @@ void dyti_session_watch_faults(struct dyti_link *link);
 
 enum dyt_status dyti_session_link_at(struct dyt_session *s, uint32_t number,
                                      struct dyti_session_link **out);
+/* What only the owner knows of its rows, for hashes. */
+void dyti_session_lend_rows(const struct dyti_memory_view *own,
+                            struct dyti_memory_view *copy);
 /* The hand comes back: what it does is over, or was called off. */
 void dyti_session_join_hand(struct dyti_session_link *k);
 /* Its hand is called back; it may be opened again. */

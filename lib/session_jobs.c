@@ -37,7 +37,8 @@ static enum dyt_status start_hand(struct dyti_session_link *k)
 }
 
 static enum dyt_status report(struct dyt_session *s,
-                              const struct dyti_msg_report *r, const char *text)
+                              const struct dyti_msg_report *r, const char *text,
+                              const char *indirect)
 {
     struct dyti_envelope e =
         dyti_hub_client_stamp(s->client, DYTI_MSG_REPORT, 0);
@@ -46,10 +47,13 @@ static enum dyt_status report(struct dyt_session *s,
     enum dyt_status st;
 
     m.text = strdup(r->status == DYT_OK ? "" : text);
-    st = m.text == NULL ? DYTI_FAIL(DYT_ERR_NOMEM, "a message")
-                        : dyti_wire_report_encode(&e, &m, &buffer);
+    m.indirect = strdup(indirect);
+    st = m.text == NULL || m.indirect == NULL
+             ? DYTI_FAIL(DYT_ERR_NOMEM, "a message")
+             : dyti_wire_report_encode(&e, &m, &buffer);
     st = dyti_session_send(s, st, &buffer);
     free(m.text);
+    free(m.indirect);
     return st;
 }
 
@@ -87,7 +91,7 @@ enum dyt_status dyti_session_collect(struct dyt_session *s)
         if (!opened && k->rank >= k->source_count) {
             s->last = k->link;
         }
-        st = report(s, &k->report, k->text);
+        st = report(s, &k->report, k->text, k->indirect);
         dyti_session_withdraw_written(s);
         if (opened && k->report.status != DYT_OK) {
             dyti_session_link_fini(s, k);
@@ -155,7 +159,7 @@ enum dyt_status dyti_session_on_link(struct dyt_session *s,
         return DYT_OK; /* the hand answers */
     }
     r.status = st;
-    return report(s, &r, dyti_error_message());
+    return report(s, &r, dyti_error_message(), "");
 }
 
 static void close_link(struct dyt_session *s, struct dyti_session_link *k)
@@ -200,5 +204,6 @@ enum dyt_status dyti_session_on_order(struct dyt_session *s,
         k->report = r;
         r.status = start_hand(k);
     }
-    return r.status == DYT_OK ? DYT_OK : report(s, &r, dyti_error_message());
+    return r.status == DYT_OK ? DYT_OK
+                              : report(s, &r, dyti_error_message(), "");
 }

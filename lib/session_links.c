@@ -115,6 +115,7 @@ static enum dyt_status build_memory(struct dyt_session *s)
     st = dyti_rules_apply(s->catalogue, &view, s->rules, &place, &pieces);
     st = st != DYT_OK ? st : check_writable(s, &pieces);
     st = dyti_session_look_at_devices(s, &view, st);
+    st = st != DYT_OK ? st : dyti_session_view_there(s, &view, &pieces);
     st =
         st != DYT_OK ? st : dyti_session_mirror_rows(s, &place, &view, &pieces);
     st = st != DYT_OK
@@ -134,33 +135,45 @@ static enum dyt_status build_memory(struct dyt_session *s)
     return st;
 }
 
+/* @param there  the same rows on devices; NULL: a snapshot, which has none */
 static enum dyt_status send_memory(struct dyt_session *s, uint32_t link,
                                    enum dyt_status status,
                                    const struct dyti_memory_view *memory[2],
-                                   uint32_t count)
+                                   uint32_t count,
+                                   const struct dyti_memory_view *there[2])
 {
     struct dyti_envelope e =
         dyti_hub_client_stamp(s->client, DYTI_MSG_MEMORY, 0);
-    struct dyti_msg_part part[2] = {0};
+    struct dyti_msg_part part[2] = {0}, direct[2] = {0};
+    bool lies_there = there != NULL && there[0]->view.shard != NULL;
     struct dyti_msg_memory m = {.status = status,
                                 .link = link,
                                 .part = part,
-                                .part_count = status == DYT_OK ? count : 0};
+                                .part_count = status == DYT_OK ? count : 0,
+                                .direct = direct};
     struct dyti_buffer buffer;
     enum dyt_status st = DYT_OK;
 
+    m.direct_count = lies_there ? m.part_count : 0;
     m.text = strdup(status == DYT_OK ? "" : dyti_error_message());
-    if (m.text == NULL) {
-        return DYTI_FAIL(DYT_ERR_NOMEM, "a message");
+    m.indirect = strdup(there != NULL ? s->indirect : "");
+    if (m.text == NULL || m.indirect == NULL) {
+        st = DYTI_FAIL(DYT_ERR_NOMEM, "a message");
     }
     for (uint32_t i = 0; i < m.part_count && st == DYT_OK; i++) {
         st = dyti_part_from_memory(memory[i], &part[i]);
+        if (st == DYT_OK && lies_there) {
+            st = dyti_part_from_memory(there[i], &direct[i]);
+        }
     }
     st = st != DYT_OK ? st : dyti_wire_memory_encode(&e, &m, &buffer);
     st = dyti_session_send(s, st, &buffer);
     free(m.text);
-    dyti_msg_part_fini(&part[0]);
-    dyti_msg_part_fini(&part[1]);
+    free(m.indirect);
+    for (uint32_t i = 0; i < 2; i++) {
+        dyti_msg_part_fini(&part[i]);
+        dyti_msg_part_fini(&direct[i]);
+    }
     return st;
 }
 
@@ -168,6 +181,7 @@ enum dyt_status dyti_session_on_catalogue(struct dyt_session *s,
                                           const struct dyti_hub_frame *f)
 {
     const struct dyti_memory_view *memory[2] = {&s->memory, &s->second};
+    const struct dyti_memory_view *there[2] = {&s->there, &s->there_second};
     struct dyti_msg_catalogue m;
     struct dyti_model *catalogue = NULL;
     bool wanted;
@@ -195,7 +209,7 @@ enum dyt_status dyti_session_on_catalogue(struct dyt_session *s,
     pthread_mutex_unlock(&s->lock);
     dyti_model_destroy(catalogue);
     return wanted ? send_memory(s, UINT32_MAX, st, memory,
-                                s->second.view.shard != NULL ? 2 : 1)
+                                s->second.view.shard != NULL ? 2 : 1, there)
                   : DYT_OK;
 }
 
@@ -243,13 +257,14 @@ enum dyt_status dyti_session_on_readers(struct dyt_session *s,
         k->used = true;
         st = dyti_snapshot_open(s->catalogue, &s->memory, m.dtype,
                                 dyti_session_cap(s), &k->snapshot);
+        st = st != DYT_OK ? st : dyti_session_take_mirror(s, 0, s->offered);
         st = st != DYT_OK ? st : dyti_snapshot_take(k->snapshot);
         st = st != DYT_OK ? st
                           : dyti_session_check_seal(s, kinds_of(k->snapshot));
         memory[0] = st == DYT_OK ? dyti_snapshot_view(k->snapshot) : NULL;
     }
     dyti_msg_readers_fini(&m);
-    st = send_memory(s, number, st, memory, 1);
+    st = send_memory(s, number, st, memory, 1, NULL);
     dyti_session_withdraw_written(s);
     return st;
 }
@@ -264,18 +279,24 @@ bool dyti_session_has_snapshots(const struct dyt_session *s)
     return false;
 }
 
+/* Rows of devices are copied to their mirror where something else is copied
+ * besides; otherwise by the first link that goes by it. */
 static enum dyt_status take_all(struct dyt_session *s, uint64_t version,
                                 bool whole)
 {
-    enum dyt_status st = dyti_session_take_mirror(s);
+    bool rows = whole && !dyti_session_is_all_mirror(s);
+    enum dyt_status st = dyti_session_follow_offer(s, version, !whole);
 
-    whole = whole && !dyti_session_is_all_mirror(s);
-    if (st == DYT_OK && whole && s->whole == NULL) {
+    if (st == DYT_OK && (whole || dyti_session_has_snapshots(s))) {
+        st = dyti_session_take_mirror(s, 0, version);
+    }
+    if (st == DYT_OK && rows && s->whole == NULL) {
         st = dyti_snapshot_open(s->catalogue, &s->memory, NULL,
                                 dyti_session_cap(s), &s->whole);
     }
+    st = st == DYT_OK && rows ? dyti_snapshot_take(s->whole) : st;
     if (st == DYT_OK && whole) {
-        st = dyti_snapshot_take(s->whole);
+        s->has_whole = true;
         s->whole_version = version;
     }
     for (size_t i = 0; i < s->link_count && st == DYT_OK && !whole; i++) {
@@ -299,6 +320,7 @@ enum dyt_status dyti_session_take_snapshots(struct dyt_session *s,
     if (!whole && !s->call[DYTI_CALL_OFFER].request.takes) {
         return DYT_OK;
     }
+    r.renewed = dyti_session_is_renewed(s);
     took = take_all(s, version, whole);
     r.status = took;
     r.text = strdup(took == DYT_OK ? "" : dyti_error_message());

@@ -339,6 +339,7 @@ static enum dyt_status release(struct dyt_session *s, uint32_t tags)
     if (weights) { /* whatever is left of them */
         pthread_mutex_lock(&s->lock);
         s->valid = false;
+        s->slept = s->params.role == DYT_ROLE_TRAINER;
         pthread_mutex_unlock(&s->lock);
     }
     if (st != DYT_OK && weights) {

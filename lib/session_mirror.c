@@ -13,6 +13,7 @@ static void close_mirrors(struct dyt_session *s)
     dyti_mirror_close(s->mirror);
     dyti_mirror_close(s->second_mirror);
     s->mirror = s->second_mirror = NULL;
+    s->taken[0].any = s->taken[1].any = false;
 }
 
 enum dyt_status dyti_session_open_devices(struct dyt_session *s,
@@ -69,8 +70,7 @@ static enum dyt_status mirror_second(struct dyt_session *s,
 
         row[i].data = data != NULL ? data : row[i].data;
     }
-    st = dyti_mirror_open(s->devices, &other, there, dyti_session_cap(s),
-                          &s->second_mirror);
+    st = dyti_mirror_open(s->devices, &other, there, &s->second_mirror);
     st = st != DYT_OK ? st
                       : dyti_mirror_bind(s->second_mirror, s->catalogue, &other,
                                          there, here, true);
@@ -91,8 +91,7 @@ enum dyt_status dyti_session_mirror_rows(struct dyt_session *s,
     if (s->devices == NULL) {
         return DYT_OK;
     }
-    st = dyti_mirror_open(s->devices, view, pieces, s->params.cap_bytes,
-                          &s->mirror);
+    st = dyti_mirror_open(s->devices, view, pieces, &s->mirror);
     if (st == DYT_OK) {
         mirrored.row = dyti_mirror_rows(s->mirror);
         mirrored.row_struct_size = (uint32_t)sizeof(*mirrored.row);
@@ -144,7 +143,7 @@ uint64_t dyti_session_cap(const struct dyt_session *s)
 }
 
 /* Under no lock: it is the call's own. */
-static void *event_of(struct dyt_session *s)
+void *dyti_session_event(struct dyt_session *s)
 {
     void *event;
 
@@ -154,10 +153,59 @@ static void *event_of(struct dyt_session *s)
     return event;
 }
 
-enum dyt_status dyti_session_take_mirror(struct dyt_session *s)
+static struct dyti_mirror *mirror_of(const struct dyt_session *s, uint32_t set)
 {
-    return s->mirror == NULL ? DYT_OK
-                             : dyti_mirror_take(s->mirror, event_of(s));
+    return set == 1 && s->second_mirror != NULL ? s->second_mirror : s->mirror;
+}
+
+enum dyt_status dyti_session_follow_offer(struct dyt_session *s,
+                                          uint64_t version, bool seals)
+{
+    bool full = s->params.verify == DYT_VERIFY_FULL;
+    enum dyt_status st;
+
+    if (s->mirror == NULL) {
+        return DYT_OK;
+    }
+    st = dyti_mirror_follow(s->mirror, dyti_session_event(s));
+    return st == DYT_OK && seals && s->params.verify != DYT_VERIFY_OFF
+               ? dyti_mirror_seal(s->mirror, full, version)
+               : st;
+}
+
+enum dyt_status dyti_session_wake_mirrors(struct dyt_session *s)
+{
+    enum dyt_status st = s->mirror == NULL
+                             ? DYT_OK
+                             : dyti_mirror_wake(s->mirror, s->params.cap_bytes);
+
+    return st != DYT_OK || s->second_mirror == NULL
+               ? st
+               : dyti_mirror_wake(s->second_mirror, dyti_session_cap(s));
+}
+
+/* Several hands may want it at once: the first one takes it. */
+enum dyt_status dyti_session_take_mirror(struct dyt_session *s, uint32_t set,
+                                         uint64_t version)
+{
+    struct dyti_mirror *mirror = mirror_of(s, set);
+    uint32_t at = mirror == s->second_mirror && mirror != NULL;
+    enum dyt_status st;
+
+    if (mirror == NULL) {
+        return DYT_OK;
+    }
+    pthread_mutex_lock(&s->take_lock);
+    st = dyti_session_wake_mirrors(s);
+    if (st == DYT_OK &&
+        (!s->taken[at].any || s->taken[at].version != version)) {
+        s->taken[at].any = false;
+        st = dyti_mirror_take(mirror);
+        s->taken[at].any = st == DYT_OK;
+        s->taken[at].version = version;
+    }
+    pthread_mutex_unlock(&s->take_lock);
+    return st;
 }
 
 enum dyt_status dyti_session_ready_mirror(struct dyt_session *s)
@@ -170,12 +218,22 @@ enum dyt_status dyti_session_ready_mirror(struct dyt_session *s)
                : dyti_mirror_ready(s->second_mirror);
 }
 
-enum dyt_status dyti_session_give_mirror(struct dyt_session *s, uint32_t set)
+enum dyt_status dyti_session_give_mirror(struct dyt_session *s, uint32_t set,
+                                         uint64_t version)
 {
-    struct dyti_mirror *mirror =
-        set == 1 && s->second_mirror != NULL ? s->second_mirror : s->mirror;
+    struct dyti_mirror *mirror = mirror_of(s, set);
+    uint32_t at = mirror == s->second_mirror && mirror != NULL;
+    enum dyt_status st = mirror == NULL
+                             ? DYT_OK
+                             : dyti_mirror_give(mirror, dyti_session_event(s));
 
-    return mirror == NULL ? DYT_OK : dyti_mirror_give(mirror, event_of(s));
+    if (mirror != NULL && st == DYT_OK) {
+        pthread_mutex_lock(&s->take_lock);
+        s->taken[at].any = true;
+        s->taken[at].version = version;
+        pthread_mutex_unlock(&s->take_lock);
+    }
+    return st;
 }
 
 enum dyt_status dyti_session_check_event(const struct dyt_session *s,

@@ -78,10 +78,10 @@ static enum dyt_status seal_rows(struct dyt_session *s, uint64_t version)
     bool full = s->params.verify == DYT_VERIFY_FULL;
     enum dyt_status st = DYT_OK;
 
-    if (s->params.verify == DYT_VERIFY_OFF || dyti_session_is_all_mirror(s)) {
+    if (s->params.verify == DYT_VERIFY_OFF) {
         return DYT_OK;
     }
-    if (s->seal == NULL) {
+    if (s->seal == NULL) { /* rows of devices: by the service */
         st = dyti_seal_open(s->catalogue, &s->memory,
                             s->mirror != NULL ? dyti_mirror_has(s->mirror)
                                               : NULL,
@@ -113,6 +113,11 @@ enum dyt_status dyti_session_check_seal(struct dyt_session *s, uint32_t kinds)
     pthread_mutex_unlock(&s->lock);
     if (sealed) {
         st = dyti_seal_check(s->seal, kinds);
+    }
+    if (sealed && st == DYT_OK && s->mirror != NULL) {
+        st = dyti_mirror_check_seal(s->mirror,
+                                    s->params.verify == DYT_VERIFY_FULL,
+                                    s->catalogue, kinds);
     }
     if (st == DYT_ERR_VERIFY) {
         DYTI_NOTE("version %llu is offered: wait for its ticket before the "
@@ -341,8 +346,8 @@ void dyt_ticket_destroy(dyt_ticket *t)
 bool dyti_session_is_pinned(const struct dyt_session *s)
 {
     /* what was copied to a snapshot may be written */
-    return s->ticket != NULL && !dyti_session_is_all_mirror(s) &&
-           !(s->whole != NULL && s->whole_version == s->ticket->version);
+    return s->ticket != NULL &&
+           !(s->has_whole && s->whole_version == s->ticket->version);
 }
 
 static enum dyt_status will_write(struct dyt_session *s)

@@ -3,6 +3,7 @@
 
 #include "base/array.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,6 +74,7 @@ void dyti_session_link_fini(struct dyt_session *s, struct dyti_session_link *k)
             dyti_memory_view_fini(&k->second[i]);
         }
     }
+    dyti_session_end_direct(k);
     free(k->memory);
     free(k->second);
     k->link = NULL;
@@ -132,9 +134,8 @@ static enum dyt_status fill_memory(struct dyt_session *s,
     return st;
 }
 
-/* What only the owner knows of its rows, for hashes. */
-static void lend_rows(const struct dyti_memory_view *own,
-                      struct dyti_memory_view *copy)
+void dyti_session_lend_rows(const struct dyti_memory_view *own,
+                            struct dyti_memory_view *copy)
 {
     uint32_t shards = own->view.shard_count;
 
@@ -178,13 +179,20 @@ enum dyt_status dyti_session_link_open(struct dyt_session *s,
     }
     p.control = k->control;
     p.apart = k->apart.module != NULL ? &k->apart : NULL;
-    lend_rows(&s->memory, &k->memory[m->rank]);
+    dyti_session_lend_rows(&s->memory, &k->memory[m->rank]);
     if (k->second != NULL && m->rank >= m->source_count) {
-        lend_rows(&s->second, &k->second[m->rank]);
+        dyti_session_lend_rows(&s->second, &k->second[m->rank]);
     }
     p.memory = k->memory;
     p.second = k->second;
-    st = dyti_link_open(&p, &k->link);
+    st = dyti_session_open_direct(s, k, &p);
+    st = st != DYT_OK ? st : dyti_link_open(&p, &k->link);
+    k->report.direct = st == DYT_OK && dyti_link_is_direct(k->link);
+    snprintf(k->indirect, sizeof(k->indirect), "%s",
+             st != DYT_OK ? ""
+             : m->indirect != NULL && m->indirect[0] != '\0'
+                 ? m->indirect
+                 : dyti_link_why_not(k->link));
 #ifdef DYT_TEST_HOOKS
     if (st == DYT_OK) {
         dyti_session_watch_faults(k->link);

@@ -112,7 +112,10 @@ enum dyt_status dyti_session_link_run(struct dyt_session *s,
     enum dyt_status st = receiver ? pause_server(s) : DYT_OK;
 
     st = st == DYT_OK && receiver ? dyti_session_check_alive(s) : st;
-    st = st == DYT_OK && receiver ? dyti_session_ready_mirror(s) : st;
+    if (st == DYT_OK) {
+        st = receiver ? dyti_session_ready_receiver(s, k)
+                      : dyti_session_ready_source(s, k);
+    }
     if (st != DYT_OK) { /* the others do not wait for it */
         snprintf(k->text, sizeof(k->text), "%s", dyti_error_message());
         (void)dyti_link_abort_at(k->control, k->control_members, k->rank, st);
@@ -128,12 +131,13 @@ enum dyt_status dyti_session_link_run(struct dyt_session *s,
     }
     st = st != DYT_OK ? st : dyti_link_run(k->link, o->epoch, o->version, &r);
     if (st == DYT_OK && receiver && r.decision == DYTI_DECISION_COMMIT) {
-        st = dyti_session_give_mirror(s, dyti_link_live_set(k->link));
+        st = dyti_session_commit_there(s, k);
         half = st != DYT_OK;
     }
     snprintf(k->text, sizeof(k->text), "%s", dyti_error_message());
     said = report_of(&r, o, dyti_session_now() - start);
     m->committed = said.committed != 0;
+    m->direct = dyti_link_is_direct(k->link);
     if (receiver && said.committed != 0 && said.moved_bytes == 0) {
         /* the sources wrote it: what its rows hold */
         for (uint32_t kind = 0; kind < DYTI_KIND_COUNT; kind++) {

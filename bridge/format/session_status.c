@@ -14,6 +14,7 @@ static const char *text_of(const json_t *group, const char *key)
 static void print_replica(const json_t *r, FILE *out)
 {
     const json_t *version = json_object_get(r, "version");
+    const char *way = text_of(r, "way");
     char number[24] = "-", name[96];
 
     if (json_is_integer(version)) {
@@ -26,6 +27,11 @@ static void print_replica(const json_t *r, FILE *out)
             text_of(r, "state"),
             (int64_t)json_integer_value(json_object_get(r, "bytes")),
             text_of(r, "last_error"));
+    if (strcmp(way, "direct") == 0) {
+        fprintf(out, "%-16s from device to device\n", "");
+    } else if (strncmp(way, "by mirrors", 10) == 0) {
+        fprintf(out, "%-16s %s\n", "", way);
+    }
 }
 
 enum dyt_status dyti_session_status_print(const char *text, FILE *out)

@@ -137,7 +137,7 @@ DYTI_WIRE_DEFINE(order)
 
 static void write_report(struct dyti_writer *w, const struct dyti_msg_report *m)
 {
-    dyti_write_array(w, 8);
+    dyti_write_array(w, 10);
     dyti_write_u64(w, m->link);
     dyti_write_u64(w, m->epoch);
     dyti_write_i64(w, m->status);
@@ -146,6 +146,8 @@ static void write_report(struct dyti_writer *w, const struct dyti_msg_report *m)
     dyti_write_bool(w, m->broken);
     dyti_write_u64(w, m->live_set);
     dyti_write_u64(w, m->moved_bytes);
+    dyti_write_bool(w, m->direct);
+    dyti_write_text(w, m->indirect);
 }
 
 static void read_report(struct dyti_reader *r, struct dyti_msg_report *m)
@@ -158,11 +160,14 @@ static void read_report(struct dyti_reader *r, struct dyti_msg_report *m)
     m->broken = dyti_read_bool(r, "broken");
     m->live_set = (uint32_t)dyti_read_u64(r, "live set", 1);
     m->moved_bytes = dyti_read_u64(r, "moved bytes", UINT64_MAX);
+    m->direct = dyti_read_bool(r, "direct");
+    m->indirect = dyti_read_text(r, "indirect");
 }
 
 void dyti_msg_report_fini(struct dyti_msg_report *m)
 {
     free(m->text);
+    free(m->indirect);
     memset(m, 0, sizeof(*m));
 }
 
@@ -173,13 +178,14 @@ DYTI_WIRE_DEFINE(report)
 static void write_request(struct dyti_writer *w,
                           const struct dyti_msg_request *m)
 {
-    dyti_write_array(w, 6);
+    dyti_write_array(w, 7);
     dyti_write_u64(w, m->what);
     dyti_write_u64(w, m->version);
     dyti_write_bool(w, m->snapshot);
     dyti_write_bool(w, m->takes);
     dyti_write_i64(w, m->status);
     dyti_write_text(w, m->text);
+    dyti_write_bool(w, m->renewed);
 }
 
 static void read_request(struct dyti_reader *r, struct dyti_msg_request *m)
@@ -190,6 +196,7 @@ static void read_request(struct dyti_reader *r, struct dyti_msg_request *m)
     m->takes = dyti_read_bool(r, "takes");
     m->status = dyti_read_i32(r, "status");
     m->text = dyti_read_text(r, "text");
+    m->renewed = dyti_read_bool(r, "renewed");
 }
 
 void dyti_msg_request_fini(struct dyti_msg_request *m)

@@ -97,6 +97,12 @@ struct dyti_msg_memory {
     uint32_t link;              /* of the snapshot; UINT32_MAX: its own rows */
     struct dyti_msg_part *part; /* [part_count] address sets */
     uint32_t part_count;
+    /* The same rows where they lie on devices, if all do: [direct_count], 0 or
+     * as many as there are sets; and why there is none of it, "" where no row
+     * lies on a device. */
+    struct dyti_msg_part *direct;
+    uint32_t direct_count;
+    char *indirect;
 };
 
 /* dtype[dtype_count] as dyti_snapshot_dtypes() makes it. */
@@ -122,6 +128,11 @@ struct dyti_msg_link {
     uint32_t *island; /* [island_count] == member_count, owned */
     uint32_t island_count, manager_island;
     bool apart; /* weights go by messages */
+    /* Bytes may go from device to device: as `part`, [direct_count]; 0: not
+     * asked for, and why not ("": no member has rows on a device). */
+    struct dyti_msg_part *direct;
+    uint32_t direct_count;
+    char *indirect;
 };
 
 /* What members of a link leave for each other while they open it. */
@@ -163,6 +174,8 @@ struct dyti_msg_report {
     bool committed, broken;
     uint32_t live_set;
     uint64_t moved_bytes;
+    bool direct;    /* bytes go from device to device */
+    char *indirect; /* not so: why; "": nobody asked */
 };
 
 enum dyti_request {
@@ -181,6 +194,8 @@ struct dyti_msg_request {
     uint32_t what; /* enum dyti_request */
     uint64_t version;
     bool snapshot, takes;
+    bool renewed; /* TAKEN: rows' memory is another: links that read it are of
+                     no use */
     int32_t status;
     char *text;
 };

@@ -198,11 +198,13 @@ static void free_parts(struct dyti_msg_part *part, uint32_t count)
 
 static void write_memory(struct dyti_writer *w, const struct dyti_msg_memory *m)
 {
-    dyti_write_array(w, 4);
+    dyti_write_array(w, 6);
     dyti_write_i64(w, m->status);
     dyti_write_text(w, m->text);
     dyti_write_u64(w, m->link);
     write_parts(w, m->part, m->part_count);
+    write_parts(w, m->direct, m->direct_count);
+    dyti_write_text(w, m->indirect);
 }
 
 static void read_memory(struct dyti_reader *r, struct dyti_msg_memory *m)
@@ -211,17 +213,22 @@ static void read_memory(struct dyti_reader *r, struct dyti_msg_memory *m)
     m->text = dyti_read_text(r, "text");
     m->link = (uint32_t)dyti_read_u64(r, "link", UINT32_MAX);
     m->part = read_parts(r, &m->part_count);
-    if (r->status == DYT_OK && m->part_count > 2) {
+    m->direct = read_parts(r, &m->direct_count);
+    m->indirect = dyti_read_text(r, "indirect");
+    if (r->status == DYT_OK && (m->part_count > 2 || m->direct_count > 2)) {
         r->status = DYTI_FAIL(DYT_ERR_FORMAT,
-                              "memory message: %u address sets, at most 2",
-                              m->part_count);
+                              "memory message: %u address sets and %u of "
+                              "devices, at most 2",
+                              m->part_count, m->direct_count);
     }
 }
 
 void dyti_msg_memory_fini(struct dyti_msg_memory *m)
 {
     free(m->text);
+    free(m->indirect);
     free_parts(m->part, m->part_count);
+    free_parts(m->direct, m->direct_count);
     memset(m, 0, sizeof(*m));
 }
 
@@ -255,7 +262,7 @@ DYTI_WIRE_DEFINE(readers)
 
 static void write_link(struct dyti_writer *w, const struct dyti_msg_link *m)
 {
-    dyti_write_array(w, 16);
+    dyti_write_array(w, 18);
     dyti_write_u64(w, m->link);
     dyti_write_u64(w, m->rank);
     dyti_write_u64(w, m->source_count);
@@ -275,6 +282,8 @@ static void write_link(struct dyti_writer *w, const struct dyti_msg_link *m)
     for (uint32_t i = 0; i < m->island_count; i++) {
         dyti_write_u64(w, m->island[i]);
     }
+    write_parts(w, m->direct, m->direct_count);
+    dyti_write_text(w, m->indirect);
 }
 
 static void read_islands(struct dyti_reader *outer, struct dyti_msg_link *m)
@@ -310,22 +319,27 @@ static void read_link(struct dyti_reader *r, struct dyti_msg_link *m)
     m->manager_island = (uint32_t)dyti_read_u64(r, "island", UINT32_MAX);
     m->apart = dyti_read_bool(r, "apart");
     read_islands(r, m);
+    m->direct = read_parts(r, &m->direct_count);
+    m->indirect = dyti_read_text(r, "indirect");
     if (r->status == DYT_OK &&
         (m->rank >= m->member_count || m->island_count != m->member_count ||
          m->source_count >= m->member_count || m->source_count == 0 ||
          m->set_count == 0 ||
+         (m->direct_count != 0 && m->direct_count != m->part_count) ||
          (uint64_t)m->member_count * m->set_count != m->part_count)) {
         r->status = DYTI_FAIL(DYT_ERR_FORMAT,
                               "link message: rank %u of %u, %u sources, %u "
-                              "memories in %u sets",
+                              "memories in %u sets, %u of devices",
                               m->rank, m->member_count, m->source_count,
-                              m->part_count, m->set_count);
+                              m->part_count, m->set_count, m->direct_count);
     }
 }
 
 void dyti_msg_link_fini(struct dyti_msg_link *m)
 {
     free_parts(m->part, m->part_count);
+    free_parts(m->direct, m->direct_count);
+    free(m->indirect);
     free(m->island);
     memset(m, 0, sizeof(*m));
 }

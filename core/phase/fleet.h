@@ -213,6 +213,7 @@ struct dyti_fleet_event {
     enum dyt_status status;
     const char *text; /* borrowed; NULL: none */
     bool snapshot, takes, shared, committed, broken;
+    bool renewed; /* TAKEN: links that read the trainer are of no use */
 };
 
 struct dyti_fleet {

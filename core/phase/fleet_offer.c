@@ -161,6 +161,9 @@ void dyti_fleet_take_taken(struct dyti_fleet *fleet,
         return;
     }
     m->taking = false;
+    if (e->renewed) { /* nobody reads yet: they are opened anew */
+        dyti_fleet_close_links(fleet, 0);
+    }
     if (e->status != DYT_OK) {
         o->taking = false;
         end_offer(fleet, e->status, e->text);

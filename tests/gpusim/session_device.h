@@ -10,6 +10,7 @@
 
 #include "device/cuda/memory.h"
 #include "device/cuda/table.h"
+#include "mover/direct_cuda/direct_cuda.h"
 
 /* A member, and where its rows are. */
 struct party {
@@ -33,6 +34,7 @@ const struct dyti_module *dyt_program_module(void)
                                               .name = "cuda",
                                               .memory = &dyti_memory_cuda,
                                               .kernels = &dyti_kernels_cuda,
+                                              .mover = &dyti_mover_direct_cuda,
                                               .error_message =
                                                   dyti_error_message};
 

@@ -113,7 +113,7 @@ static int be_a_trainer(struct member *m)
     return st == DYT_OK && gpusim_leaks() == 0 ? 0 : 1;
 }
 
-static void processes_share_a_mirror(void **state)
+static void processes_share_memory(void **state)
 {
     struct scene s = with_members(1, 1);
     struct party *r = &s.receiver[0];
@@ -192,7 +192,7 @@ static void what_is_queued_comes_first(void **state)
         write_there(t, version);
         offered.version = version;
         offered.event = by_event ? t->event : NULL;
-        offered.snapshot = version > 3; /* adds nothing */
+        offered.snapshot = 1; /* which is their mirror */
         assert_ok(dyt_session_offer(t->m->session, &offered, &ticket));
         /* offered is what was; this is free */
         assert_ok(dyt_session_will_write(t->m->session));
@@ -272,14 +272,22 @@ static void the_mirror_is_under_the_cap(void **state)
 {
     struct scene s = with_members(1, 1);
     struct member *m[2] = {s.trainer[0].m, s.receiver[0].m};
+    struct dyt_offer_params offered = {.struct_size = sizeof(offered),
+                                       .version = 1};
+    dyt_ticket *ticket = NULL;
 
     (void)state;
     put_on_device(&s.receiver[0], 0);
     m[1]->join.cap_bytes = 1000;
     m[1]->join.timeout_ns = m[0]->join.timeout_ns = 2 * SECOND;
     all_call(m, 2, enter);
-    assert_int_equal(DYT_ERR_NOMEM, m[1]->status);
+    all_are(m, 2, DYT_OK); /* it is not used, and not counted, yet */
+    write_there(&s.trainer[0], 1);
+    assert_ok(dyt_session_offer(m[0]->session, &offered, &ticket));
+    assert_int_equal(DYT_ERR_NOMEM, receive(m[1]));
     assert_non_null(strstr(m[1]->text, "the cap is 1000"));
+    assert_ok(dyt_ticket_cancel(ticket));
+    dyt_ticket_destroy(ticket);
     all_end(&s);
 
     s = of_way(&ways[4], 1, 1); /* in place: a mirror */
@@ -327,20 +335,20 @@ static void unpinned_mirrors_hold_the_same(void **state)
     }
     gpusim_fail_call("cuMemHostRegister", 1, (int)CUDA_ERROR_OUT_OF_MEMORY);
     s = of_way(&ways[2], 1, 1);
-    assert_true(gpusim_has_failed());
     pass_version(&s, 1);
+    assert_true(gpusim_has_failed());
     pass_version(&s, 2);
     all_end(&s);
     gpusim_fail_call("cuMemHostRegister", 1, (int)CUDA_ERROR_OUT_OF_MEMORY);
     s = of_way(&ways[3], 1, 1);
-    assert_true(gpusim_has_failed());
     pass_version(&s, 1);
+    assert_true(gpusim_has_failed());
     pass_version(&s, 2);
     all_end(&s);
 }
 
 static const struct CMUnitTest tests[] = {
-    sim_test(processes_share_a_mirror), /* first: its child starts a device */
+    sim_test(processes_share_memory), /* first: its child starts a device */
     sim_test(versions_arrive_whole),
     sim_test(rows_have_one_hash),
     sim_test(padding_is_zero_there_too),

@@ -1,0 +1,555 @@
+/* Sessions whose rows all lie on devices that reach each other: bytes go once,
+ * from device to device, and take no memory of the host.  Where one member
+ * cannot, all go by mirrors, and it is said why. */
+#include "session_scene.h"
+
+#include "lib/session_internal.h"
+
+#include <dynatrain/layout.h>
+
+/* ---- what is looked at ----------------------------------------------------
+ */
+
+static void check_way(struct scene *s, const char *way)
+{
+    char *json = NULL, want[300];
+
+    snprintf(want, sizeof(want), "\"way\": \"%s", way);
+    assert_ok(dyt_job_status(s->trainer[0].m->address, NULL, NULL, 0, &json));
+    if (strstr(json, want) == NULL) {
+        fail_msg("not %s: %s", way, json);
+    }
+    dyt_text_free(json);
+}
+
+static uint64_t mirror_bytes(const struct scene *s)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < s->trainers; i++) {
+        bytes += dyti_session_mirror_bytes(s->trainer[i].m->session);
+    }
+    for (uint32_t i = 0; i < s->receivers; i++) {
+        bytes += dyti_session_mirror_bytes(s->receiver[i].m->session);
+    }
+    return bytes;
+}
+
+static void machine_of(int devices)
+{
+    struct gpusim_machine machine;
+
+    gpusim_get_machine(&machine);
+    machine.device_count = devices;
+    gpusim_set_machine(&machine);
+}
+
+/* Members on devices, of which number i is on device (i * step) % devices. */
+static struct scene spread(uint32_t trainers, uint32_t receivers, int devices)
+{
+    struct scene s = with_members(trainers, receivers);
+
+    for (uint32_t i = 0; i < trainers; i++) {
+        put_on_device(&s.trainer[i], (int)i % devices);
+    }
+    for (uint32_t i = 0; i < receivers; i++) {
+        put_on_device(&s.receiver[i], (int)(i + trainers) % devices);
+    }
+    return s;
+}
+
+static const struct mode {
+    const char *name;
+    uint32_t commit, memory;
+} modes[] = {{"staged", DYT_COMMIT_STAGED, DYT_MEMORY_OWN},
+             {"in place", DYT_COMMIT_IN_PLACE, DYT_MEMORY_OWN},
+             {"in place, mapped", DYT_COMMIT_IN_PLACE, DYT_MEMORY_MAPPED},
+             {"double", DYT_COMMIT_DOUBLE, DYT_MEMORY_MAPPED}};
+
+static void set_mode(struct scene *s, const struct mode *mode, uint32_t verify)
+{
+    for (uint32_t i = 0; i < s->receivers; i++) {
+        s->receiver[i].m->join.commit = mode->commit;
+        s->receiver[i].m->join.memory = mode->memory;
+        s->receiver[i].m->join.verify = verify;
+    }
+    for (uint32_t i = 0; i < s->trainers; i++) {
+        s->trainer[i].m->join.verify = verify;
+    }
+}
+
+static void end_ticket(struct member *t, enum dyt_status want)
+{
+    assert_status(want, dyt_ticket_wait(t->ticket, -1));
+    dyt_ticket_destroy(t->ticket);
+    t->ticket = NULL;
+}
+
+/* ---- bytes go once --------------------------------------------------------
+ */
+
+static void check_hashes(struct scene *s)
+{
+    uint64_t there = 0, here = 0;
+
+    for (uint64_t r = 0; r < 6 && s->trainers == 1 && s->receivers == 1; r++) {
+        if (r == 1) {
+            continue; /* of another dtype at the other side */
+        }
+        assert_ok(dyt_session_row_hash(s->trainer[0].m->session, r, &there));
+        assert_ok(dyt_session_row_hash(s->receiver[0].m->session, r, &here));
+        assert_int_equal(here, there);
+    }
+}
+
+static void versions_go_once(void **state)
+{
+    static const enum gpusim_order order[] = {GPUSIM_LATE, GPUSIM_SHUFFLED,
+                                              GPUSIM_EARLY};
+
+    (void)state;
+    for (uint64_t n = 0; n < 3 * DYT_TEST_COUNT(modes); n++) {
+        const struct mode *mode = &modes[n % DYT_TEST_COUNT(modes)];
+        struct scene s;
+
+        print_message("%s, verify %u\n", mode->name, (unsigned)(n % 3));
+        gpusim_set_order(order[n % 3], n + 1);
+        if (gpusim_simulates()) {
+            machine_of(3);
+        }
+        s = spread(1 + n / 3 % 2, 1 + n / 4 % 2, gpusim_simulates() ? 3 : 1);
+        set_mode(&s, mode, (uint32_t)(n % 3));
+        all_enter(&s);
+        for (uint64_t version = 1; version <= LATEST; version++) {
+            pass_version(&s, version);
+            check_hashes(&s);
+        }
+        check_way(&s, "direct\"");
+        assert_int_equal(0, mirror_bytes(&s));
+        if (mode->commit != DYT_COMMIT_STAGED) { /* whose scratch is there */
+            assert_int_equal(0, s.receiver[0].m->report.scratch_bytes);
+        }
+        all_end(&s);
+    }
+}
+
+/* What is of no tensor is zero, as by a mirror. */
+static void padding_is_zero(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < DYT_TEST_COUNT(modes); n++) {
+        struct scene s = {.folder = session_folder(), .trainers = 1};
+        struct member *m;
+
+        s.receivers = 1;
+        s.trainer[0].m = member_new(s.folder, DYT_ROLE_TRAINER, 0, 0, 1);
+        WHOLE(s.trainer[0].m, "model.embed_tokens.weight", DYT_F32, 50, 4);
+        put_on_device(&s.trainer[0], 0);
+        s.receiver[0].m = m = member_new(s.folder, DYT_ROLE_RECEIVER, 0, 0, 1);
+        assert_ok(dyt_rules_builtin("vllm/llama", &m->rules));
+        m->by_rules = m->padded[0] = true;
+        ROW(m, "model.embed_tokens.weight", DYT_F32, 64, 4);
+        member_piece(m, "model.embed_tokens.weight", 2, SHAPE(50, 4), 0, 0, 50,
+                     0);
+        put_on_device(&s.receiver[0], 0);
+        set_mode(&s, &modes[n], DYT_VERIFY_FULL);
+        all_enter(&s);
+        pass_version(&s, 1);
+        pass_version(&s, 2);
+        check_way(&s, "direct\"");
+        all_end(&s);
+    }
+}
+
+/* ---- who may write, and when ----------------------------------------------
+ */
+
+static void an_offer_pins_the_rows(void **state)
+{
+    struct dyt_offer_params next = {.struct_size = sizeof(next), .version = 2};
+    struct dyt_offer_params snapshot = {
+        .struct_size = sizeof(snapshot), .version = 2, .snapshot = 1};
+    dyt_ticket *ticket = NULL;
+    struct scene s = spread(1, 1, 1);
+    struct member *t = s.trainer[0].m, *r = s.receiver[0].m;
+
+    (void)state;
+    all_enter(&s);
+    write_all(&s, 1);
+    t->version = r->version = 1;
+    assert_ok(offer_as_is(t));
+    assert_status(DYT_ERR_STATE, dyt_session_will_write(t->session));
+    assert_status(DYT_ERR_STATE, dyt_session_offer(t->session, &next, &ticket));
+    assert_ok(receive(r));
+    end_ticket(t, DYT_OK);
+    assert_ok(dyt_session_will_write(t->session));
+    /* who cannot wait asks for a copy, which is the mirror's */
+    write_all(&s, 2);
+    assert_ok(dyt_session_offer(t->session, &snapshot, &ticket));
+    assert_ok(dyt_session_will_write(t->session));
+    write_all(&s, 99);
+    r->version = 2;
+    assert_ok(receive(r));
+    assert_true(holds_there(&s.receiver[0], 2));
+    assert_ok(dyt_ticket_wait(ticket, -1));
+    dyt_ticket_destroy(ticket);
+    check_way(&s, "by mirrors: member 0: it offers a snapshot");
+    assert_true(mirror_bytes(&s) > 0);
+    pass_version(&s, 3); /* and the next one goes once again */
+    check_way(&s, "direct\"");
+    all_end(&s);
+}
+
+struct writer {
+    struct scene *s;
+    uint32_t calls;
+};
+
+static enum dyt_status write_undeclared(void *arg)
+{
+    struct writer *w = arg;
+
+    w->calls++;
+    write_all(w->s, 9);
+    assert_cuda(cudaDeviceSynchronize());
+    return DYT_OK;
+}
+
+static void an_undeclared_write_is_found(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < DYT_TEST_COUNT(modes); n++) {
+        struct scene s = spread(1, 1, 1);
+        struct writer w = {.s = &s};
+        struct dyt_session_hooks none = {.struct_size = sizeof(none)};
+        struct dyt_session_hooks hooks = {
+            .struct_size = sizeof(hooks), .arg = &w, .pause = write_undeclared};
+        struct member *t = s.trainer[0].m, *r = s.receiver[0].m;
+        uint64_t valid = 0;
+
+        set_mode(&s, &modes[n],
+                 n % 2 == 0 ? DYT_VERIFY_FULL : DYT_VERIFY_SAMPLE);
+        all_enter(&s);
+        pass_version(&s, 1);
+        write_all(&s, 2);
+        t->version = r->version = 2;
+        assert_ok(offer_as_is(t));
+        assert_ok(dyt_session_set_hooks(r->session, &hooks));
+        assert_int_equal(DYT_ERR_VERIFY, receive(r));
+        assert_non_null(strstr(r->text, " was written"));
+        assert_int_equal(1, w.calls);
+        end_ticket(t, DYT_ERR_VERIFY);
+        if (modes[n].commit == DYT_COMMIT_IN_PLACE) {
+            assert_status(DYT_ERR_STATE, dyt_session_valid(r->session, &valid));
+        } else {
+            assert_ok(dyt_session_valid(r->session, &valid));
+            assert_int_equal(1, valid);
+            assert_true(holds_there(&s.receiver[0], 1));
+        }
+        assert_ok(dyt_session_set_hooks(r->session, &none));
+        pass_version(&s, 3);
+        all_end(&s);
+    }
+}
+
+/* ---- order of work --------------------------------------------------------
+ */
+
+static void what_is_queued_comes_first(void **state)
+{
+    struct dyt_offer_params offered = {.struct_size = sizeof(offered)};
+    struct dyt_receive_params taken = {.struct_size = sizeof(taken),
+                                       .deadline_ns = -1};
+
+    (void)state;
+    for (size_t n = 0; n < DYT_TEST_COUNT(modes); n++) {
+        struct scene s;
+        struct party *t, *r;
+        cudaEvent_t event = NULL;
+        void *other, *old = NULL;
+
+        gpusim_set_order(GPUSIM_LATE, 5 + n);
+        s = spread(1, 1, 1);
+        set_mode(&s, &modes[n], (uint32_t)(n % 3));
+        all_enter(&s);
+        t = &s.trainer[0];
+        r = &s.receiver[0];
+        pass_version(&s, 1);
+        other = dyt_sim_filled(row_bytes(r->m, 0), 0);
+        assert_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+        for (uint64_t version = 2; version < 6; version++) {
+            bool by_event = version % 2 == 0;
+
+            write_there(t, version); /* still under way when it is offered */
+            offered.version = version;
+            offered.event = by_event ? t->event : NULL;
+            assert_ok(
+                dyt_session_offer(t->m->session, &offered, &t->m->ticket));
+            /* the old weights are still being read */
+            assert_ok(dyt_session_row_data(r->m->session, 0, &old));
+            assert_cuda(cudaMemcpyAsync(other, old, row_bytes(r->m, 0),
+                                        cudaMemcpyDeviceToDevice, r->stream));
+            assert_cuda(cudaEventRecord(event, r->stream));
+            taken.version = version;
+            taken.event = by_event ? event : NULL;
+            assert_ok(dyt_session_receive_with(r->m->session, &taken, NULL));
+            end_ticket(t->m, DYT_OK);
+            assert_true(holds_there(r, version));
+        }
+        check_way(&s, "direct\"");
+        assert_cuda(cudaDeviceSynchronize());
+        assert_cuda(cudaEventDestroy(event));
+        assert_cuda(cudaFree(other));
+        all_end(&s);
+    }
+}
+
+/* A stream that nobody names is not followed, and the simulator sees it. */
+static void what_nobody_waits_for_is_found(void **state)
+{
+    struct scene s;
+
+    (void)state;
+    if (!gpusim_simulates()) {
+        skip();
+    }
+    gpusim_set_order(GPUSIM_LATE, 5);
+    s = spread(1, 1, 1);
+    for (uint32_t r = 0; r < s.trainer[0].m->rows; r++) {
+        s.trainer[0].m->row[r].device.stream = NULL;
+    }
+    set_mode(&s, &modes[1], DYT_VERIFY_OFF);
+    all_enter(&s);
+    gpusim_expect(GPUSIM_MISSING_WAIT);
+    write_there(&s.trainer[0], 1);
+    s.trainer[0].m->version = s.receiver[0].m->version = 1;
+    assert_ok(offer_as_is(s.trainer[0].m));
+    assert_ok(receive(s.receiver[0].m));
+    end_ticket(s.trainer[0].m, DYT_OK);
+    assert_cuda(cudaDeviceSynchronize());
+    assert_true(gpusim_faults(GPUSIM_MISSING_WAIT) > 0);
+    all_end(&s);
+}
+
+/* The caller's device is what it was, on every call. */
+static void a_callers_device_stays(void **state)
+{
+    struct scene s;
+    int device = -1;
+
+    (void)state;
+    if (!gpusim_simulates()) {
+        skip();
+    }
+    machine_of(3);
+    s = with_members(1, 1);
+    put_on_device(&s.trainer[0], 1);
+    put_on_device(&s.receiver[0], 2);
+    all_enter(&s);
+    pass_version(&s, 1);
+    pass_version(&s, 2);
+    check_way(&s, "direct\"");
+    assert_cuda(cudaGetDevice(&device));
+    assert_int_equal(0, device);
+    all_end(&s);
+}
+
+/* ---- by mirrors, and why --------------------------------------------------
+ */
+
+static void devices_that_do_not_reach_go_by_mirrors(void **state)
+{
+    struct gpusim_machine machine;
+    struct scene s;
+
+    (void)state;
+    if (!gpusim_simulates()) {
+        skip();
+    }
+    gpusim_get_machine(&machine);
+    machine.device_count = 2;
+    machine.refuses[1] = 1u << 0;
+    gpusim_set_machine(&machine);
+    s = spread(1, 1, 2);
+    all_enter(&s);
+    for (uint64_t version = 1; version <= LATEST; version++) {
+        pass_version(&s, version);
+    }
+    check_way(&s, "by mirrors: member 1: ");
+    assert_true(mirror_bytes(&s) > 0);
+    all_end(&s);
+}
+
+/* A replica on a device and one on the host, each as it can. */
+static void a_mixed_job_goes_both_ways(void **state)
+{
+    struct member *r[2];
+    struct scene s;
+
+    (void)state;
+    for (size_t n = 0; n < 2; n++) {
+        s = with_members(1, 1);
+        s.receivers = 2;
+        s.receiver[1].m = with_shapes(s.folder, DYT_ROLE_RECEIVER, 0, 1, true);
+        s.receiver[1].m->join.replica = 1;
+        put_on_device(&s.trainer[0], 0);
+        put_on_device(&s.receiver[0], 0);
+        set_mode(&s, &modes[n], DYT_VERIFY_FULL);
+        all_enter(&s);
+        r[0] = s.receiver[0].m;
+        r[1] = s.receiver[1].m;
+        for (uint64_t version = 1; version <= LATEST; version++) {
+            pass_version(&s, version);
+        }
+        check_way(&s, "direct\"");
+        check_way(&s, "by mirrors: member 1: its rows lie on the host");
+        assert_int_equal(0, dyti_session_mirror_bytes(r[0]->session));
+        all_end(&s);
+    }
+}
+
+static void rows_of_both_kinds_go_by_mirrors(void **state)
+{
+    struct scene s;
+
+    (void)state;
+    for (int who = 0; who < 2; who++) {
+        s = with_members(1, 1);
+        s.trainer[0].mixed = who == 0;
+        s.receiver[0].mixed = who == 1;
+        put_on_device(&s.trainer[0], 0);
+        put_on_device(&s.receiver[0], 0);
+        all_enter(&s);
+        pass_version(&s, 1);
+        pass_version(&s, 2);
+        check_way(&s, who == 0
+                          ? "by mirrors: member 0: row narrow lies on the host"
+                          : "by mirrors: member 1: row narrow lies on the "
+                            "host");
+        all_end(&s);
+    }
+}
+
+/* ---- replicas -------------------------------------------------------------
+ */
+
+static void a_late_replica_takes_it_from_a_sibling(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < DYT_TEST_COUNT(modes); n++) {
+        struct scene s = spread(1, 1, 1);
+        struct party late = {0};
+
+        set_mode(&s, &modes[n], DYT_VERIFY_FULL);
+        all_enter(&s);
+        pass_version(&s, 1);
+        pass_version(&s, 2); /* whose offer is over */
+        late.m = with_shapes(s.folder, DYT_ROLE_RECEIVER, 0, 1, true);
+        late.m->join.replica = 1;
+        late.m->join.commit = modes[n].commit;
+        late.m->join.memory = modes[n].memory;
+        put_on_device(&late, 0);
+        assert_ok(enter(late.m));
+        late.m->version = 2;
+        assert_ok(receive(late.m));
+        assert_int_equal(1, late.m->report.source);
+        assert_true(holds_there(&late, 2));
+        assert_int_equal(0, dyti_session_mirror_bytes(late.m->session));
+        assert_int_equal(0,
+                         dyti_session_mirror_bytes(s.receiver[0].m->session));
+        end_party(&late);
+        pass_version(&s, 3);
+        all_end(&s);
+    }
+}
+
+/* One on the host reads what its sibling's device holds, by a mirror that is
+ * made for it. */
+static void a_late_replica_of_the_host_does_too(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < DYT_TEST_COUNT(modes); n++) {
+        struct scene s = spread(1, 1, 1);
+
+        set_mode(&s, &modes[n], DYT_VERIFY_FULL);
+        all_enter(&s);
+        for (uint64_t version = 1; version <= LATEST; version++) {
+            struct party late = {0};
+
+            pass_version(&s, version); /* the sibling's mirror is old by now */
+            late.m = with_shapes(s.folder, DYT_ROLE_RECEIVER, 0, 1, true);
+            late.m->join.replica = 1;
+            assert_ok(enter(late.m));
+            late.m->version = version;
+            assert_ok(receive(late.m));
+            assert_int_equal(1, late.m->report.source);
+            assert_true(holds_there(&late, version));
+            end_party(&late);
+        }
+        assert_true(dyti_session_mirror_bytes(s.receiver[0].m->session) > 0);
+        all_end(&s);
+    }
+}
+
+/* ---- memory that sleeps ---------------------------------------------------
+ */
+
+static void mapped_memory_sleeps(void **state)
+{
+    (void)state;
+    for (size_t n = 2; n < DYT_TEST_COUNT(modes); n++) {
+        struct scene s = spread(1, 1, 1);
+        struct member *r = s.receiver[0].m;
+        uint64_t held;
+
+        set_mode(&s, &modes[n], DYT_VERIFY_FULL);
+        all_enter(&s);
+        pass_version(&s, 1);
+        held = gpusim_held_bytes();
+        assert_ok(dyt_session_release(r->session, DYT_TAG_WEIGHTS));
+        assert_true(!gpusim_simulates() || gpusim_held_bytes() < held);
+        assert_ok(dyt_session_restore(r->session, DYT_TAG_WEIGHTS));
+        assert_int_equal(held, gpusim_held_bytes());
+        r->padded[5] = true; /* what is of no tensor is zero after that */
+        pass_version(&s, 2);
+        check_way(&s, "direct\"");
+        all_end(&s);
+    }
+}
+
+/* A trainer whose weights were away: its memory may be another, so that links
+ * are opened anew. */
+static void a_trainer_sleeps(void **state)
+{
+    struct scene s = spread(1, 1, 1);
+    struct dyt_session *t = s.trainer[0].m->session;
+
+    (void)state;
+    all_enter(&s);
+    t = s.trainer[0].m->session;
+    pass_version(&s, 1);
+    assert_ok(dyt_session_release(t, DYT_TAG_WEIGHTS));
+    assert_ok(dyt_session_restore(t, DYT_TAG_WEIGHTS));
+    pass_version(&s, 2);
+    pass_version(&s, 3);
+    check_way(&s, "direct\"");
+    all_end(&s);
+}
+
+static const struct CMUnitTest tests[] = {
+    sim_test(versions_go_once),
+    sim_test(padding_is_zero),
+    sim_test(an_offer_pins_the_rows),
+    sim_test(an_undeclared_write_is_found),
+    sim_test(what_is_queued_comes_first),
+    sim_test(what_nobody_waits_for_is_found),
+    sim_test(a_callers_device_stays),
+    sim_test(devices_that_do_not_reach_go_by_mirrors),
+    sim_test(a_mixed_job_goes_both_ways),
+    sim_test(rows_of_both_kinds_go_by_mirrors),
+    sim_test(a_late_replica_takes_it_from_a_sibling),
+    sim_test(a_late_replica_of_the_host_does_too),
+    sim_test(mapped_memory_sleeps),
+    sim_test(a_trainer_sleeps),
+};
+DYT_TEST_MAIN(tests)
