@@ -221,24 +221,29 @@ static enum dyt_status prepare(struct dyti_link *link)
     return st;
 }
 
-/* By the route that all found. */
-static enum dyt_status borrow(struct dyti_link *link)
+/* By the route that all found.  *out_met: did they meet?  Else it is what all
+ * return. */
+static enum dyt_status borrow(struct dyti_link *link, enum dyt_status *out_met)
 {
     struct dyti_loans all = {.first = NULL};
     bool borrows =
         dyti_link_is_source(link, link->params.rank) == link->is_push;
-    enum dyt_status met = DYT_OK;
-    enum dyt_status st = dyti_loans_hand_round(link, &all, &met);
+    char words[TEXT_BYTES] = "";
+    enum dyt_status st = dyti_loans_hand_round(link, &all, out_met), got;
 
-    if (met != DYT_OK) {
+    if (*out_met != DYT_OK) {
         dyti_loans_fini(&all);
-        return met; /* the others find the same */
+        return *out_met;
     }
     if (st == DYT_OK && borrows) {
         st = dyti_loans_borrow(link, &all);
     }
+    put_text(words, st != DYT_OK ? dyti_error_message() : "");
+    /* also after a failure: the others may need what this one lends */
+    got = dyti_loans_fetch(link, &all, st == DYT_OK && borrows, out_met);
     dyti_loans_fini(&all);
-    return st;
+    return *out_met != DYT_OK || st == DYT_OK ? got
+                                              : dyti_error_adopt(st, words);
 }
 
 /* *out_all: everybody could. */
@@ -247,6 +252,7 @@ static enum dyt_status attempt(struct dyti_link *link, struct word *word,
 {
     struct word own = {0};
     bool all = false;
+    enum dyt_status met = DYT_OK;
     enum dyt_status st = tell(link, begin(link, &own), &own, word, &all);
 
     if (st != DYT_OK || !all || !choose_route(link, word)) {
@@ -256,7 +262,8 @@ static enum dyt_status attempt(struct dyti_link *link, struct word *word,
     if (st != DYT_OK || !all) {
         return st;
     }
-    return tell(link, borrow(link), &own, word, out_all);
+    st = borrow(link, &met);
+    return met != DYT_OK ? met : tell(link, st, &own, word, out_all);
 }
 
 enum dyt_status dyti_link_try_direct(struct dyti_link *link)

@@ -208,9 +208,10 @@ enum dyt_status dyti_link_map_scratch(struct dyti_link *link,
 enum dyt_status dyti_link_try_direct(struct dyti_link *link);
 /* Loans of all members, one after the other. */
 struct dyti_loans {
-    struct dyti_memory_loan *loan; /* [first[member_count]]; owned */
-    size_t *first;                 /* [member_count + 1]; owned */
-    uint64_t *bytes;               /* [member_count]; owned */
+    struct dyti_memory_loan *loan;   /* [first[member_count]]; owned */
+    struct dyti_memory_loan scratch; /* own, that others write */
+    size_t *first;                   /* [member_count + 1]; owned */
+    uint64_t *bytes;                 /* [member_count]; owned */
 };
 /* Of own extents that may travel; *out_kept: why other processes cannot have
  * one of them, or as it was. */
@@ -220,8 +221,14 @@ enum dyt_status dyti_loans_borrow_own(struct dyti_link *link);
 enum dyt_status dyti_loans_hand_round(struct dyti_link *link,
                                       struct dyti_loans *all,
                                       enum dyt_status *out_met);
+/* What the route reads or writes of others; pieces are still to come. */
 enum dyt_status dyti_loans_borrow(struct dyti_link *link,
                                   const struct dyti_loans *all);
+/* Collective: the pieces of what was borrowed (lib/link_lend.h).
+ * @param wants  false: this member has not borrowed it, and only lends */
+enum dyt_status dyti_loans_fetch(struct dyti_link *link,
+                                 const struct dyti_loans *all, bool wants,
+                                 enum dyt_status *out_met);
 void dyti_loans_fini(struct dyti_loans *all);
 /* What open made of memory and tools, but for the plan. */
 void dyti_link_release(struct dyti_link *link);

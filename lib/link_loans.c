@@ -1,6 +1,7 @@
 /* What the members of a direct link lend each other: loans of their extents and
  * of scratch (ops/memory.h), handed round by their group. */
 #include "lib/link_internal.h"
+#include "lib/link_lend.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -183,7 +184,6 @@ enum dyt_status dyti_loans_hand_round(struct dyti_link *link,
                                       enum dyt_status *out_met)
 {
     uint32_t rank = link->params.rank;
-    struct dyti_memory_loan scratch = {.bytes = 0};
     const void *own = link->lent;
     enum dyt_status st = make_room(link, all), lent = DYT_OK;
 
@@ -192,9 +192,9 @@ enum dyt_status dyti_loans_hand_round(struct dyti_link *link,
         return st;
     }
     if (link->is_push && handed(link, rank) > 0) {
-        own = &scratch;
+        own = &all->scratch;
         lent = memory_ops(link)->lend(link->own.base, link->scratch[rank].bytes,
-                                      &scratch);
+                                      &all->scratch);
     }
     *out_met =
         link->all.ops->all_gather(link->all.self, own, all->loan, all->bytes);
@@ -231,4 +231,65 @@ enum dyt_status dyti_loans_borrow(struct dyti_link *link,
         }
     }
     return st;
+}
+
+/* ---- pieces ----------------------------------------------------------------
+ */
+
+/* How member `rank`'s loan number `index` was borrowed; NULL: it was not. */
+static struct dyti_memory_borrowed *borrowed_of(struct dyti_link *link,
+                                                uint32_t rank, size_t index)
+{
+    const struct dyti_reach *reach = &link->source[rank];
+
+    if (link->is_push) {
+        return &link->scratch_lent[rank];
+    }
+    return reach->borrowed != NULL ? &reach->borrowed[index] : NULL;
+}
+
+static uint32_t list_wants(struct dyti_link *link, const struct dyti_loans *all,
+                           struct dyti_lend_want *want)
+{
+    uint32_t count = 0;
+
+    for (uint32_t r = 0; r < link->params.member_count; r++) {
+        for (size_t i = all->first[r]; i < all->first[r + 1]; i++) {
+            struct dyti_memory_borrowed *b =
+                borrowed_of(link, r, i - all->first[r]);
+
+            if (b != NULL && b->wanted > 0) {
+                want[count++] = (struct dyti_lend_want){
+                    .member = r, .loan = &all->loan[i], .borrowed = b};
+            }
+        }
+    }
+    return count;
+}
+
+enum dyt_status dyti_loans_fetch(struct dyti_link *link,
+                                 const struct dyti_loans *all, bool wants,
+                                 enum dyt_status *out_met)
+{
+    size_t room = all->first[link->params.member_count] + 1;
+    struct dyti_lend_want *want = calloc(room, sizeof(*want));
+    struct dyti_lend_params p = {.struct_size = sizeof(p),
+                                 .memory = memory_ops(link),
+                                 .all = &link->all,
+                                 .abort = &link->page->abort,
+                                 .timeout_ns = link->params.timeout_ns,
+                                 .loan =
+                                     link->is_push ? &all->scratch : link->lent,
+                                 .loan_count = handed(link, link->params.rank),
+                                 .want = want};
+    enum dyt_status st = DYT_OK, got;
+
+    if (want == NULL) {
+        st = DYTI_FAIL(DYT_ERR_NOMEM, "%zu loans of memory", room);
+    } else if (wants) {
+        p.want_count = list_wants(link, all, want);
+    }
+    got = dyti_lend_pieces(&p, out_met);
+    free(want);
+    return st != DYT_OK ? st : got;
 }

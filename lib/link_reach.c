@@ -171,11 +171,6 @@ enum dyt_status dyti_reach_borrow(struct dyti_reach *reach,
         if (travels(&memory->extent[i], kinds)) {
             st = lender->borrow(&loan[i], &reach->borrowed[i]);
             reach->here[i] = reach->borrowed[i].ptr;
-            if (st == DYT_OK && reach->borrowed[i].wanted > 0) {
-                st = DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                               "memory of another process that is given as "
-                               "file descriptors");
-            }
         }
     }
     if (st != DYT_OK) {

@@ -2,8 +2,8 @@
  * random dtypes and strides on several devices, in all modes.  What arrives is
  * what an oracle says, element by element; nothing besides is touched; nothing
  * of it was on the host. */
+#include "lend_case.h"
 #include "link_world.h"
-#include "sim_test.h"
 
 #include "device/cuda/memory.h"
 #include "device/cuda/table.h"
@@ -20,12 +20,21 @@ static const struct dyti_module module = {.struct_size = sizeof(module),
                                           .mover = &dyti_mover_direct_cuda,
                                           .error_message = dyti_error_message};
 
+/* How a member's rows were allocated. */
+enum allocated {
+    BY_MALLOC,
+    BY_PIECES, /* an expandable segment, rows across its pieces */
+    BY_POOL    /* which cannot be lent to other processes */
+};
+
 /* What is asked of members besides. */
 struct scene {
     struct lw_case c;
-    bool scattered;  /* rows of one member on several devices */
-    bool pooled;     /* sources' memory cannot be lent to other processes */
-    uint32_t cannot; /* member that says so; UINT32_MAX: none */
+    uint32_t devices;      /* of a pool one: nobody else's device reaches it */
+    bool scattered;        /* rows of one member on several devices */
+    enum allocated how[2]; /* of receivers', of sources' memory */
+    bool direct;           /* what all must find */
+    uint32_t cannot;       /* member that says so; UINT32_MAX: none */
     struct slot {
         struct dyti_memory_view view[2];
         struct dyti_extent extent[2][LW_EXTENTS];
@@ -39,6 +48,7 @@ struct there {
     struct scene *s;
     struct lw_member *m;
     unsigned char *base[DEVICES]; /* [bytes] on each device; NULL */
+    struct foreign mapped[DEVICES];
     uint64_t bytes, set_bytes;
     char name[DYTI_CUDA_UUID];
     int device; /* that copies */
@@ -52,7 +62,7 @@ struct there {
 
 static int device_of_row(const struct there *t, uint32_t row)
 {
-    return t->s->scattered ? (int)(row % DEVICES) : t->device;
+    return t->s->scattered ? (int)(row % t->s->devices) : t->device;
 }
 
 static uint64_t place_of(const struct there *t, uint32_t row, uint32_t set)
@@ -129,28 +139,63 @@ static enum dyt_status describe(struct there *t, uint32_t set)
                                         &t->view[set]);
 }
 
+/* Half of it before, half of it behind the end of a piece. */
+static void *map_there(struct there *t, int device)
+{
+    static const uint64_t piece[] = {2 * MIB, 2 * MIB, 2 * MIB};
+    struct foreign *f = &t->mapped[device];
+
+    *f = foreign_mapped(device, piece, 3, 7);
+    return foreign_at(f, 2 * MIB - t->bytes / 8192 * 4096);
+}
+
 /* Memory with the guard's value between rows. */
+static void make_on(struct dyt_rank *me, struct there *t, int device)
+{
+    enum allocated how = t->s->how[t->m->is_source];
+    void *at = NULL;
+
+    rank_true(me, cudaSetDevice(device) == cudaSuccess);
+    rank_true(me, t->bytes < 4 * MIB);
+    if (how == BY_PIECES) {
+        at = map_there(t, device);
+    } else if (how == BY_POOL) {
+        rank_true(me, cudaMallocAsync(&at, t->bytes, NULL) == cudaSuccess);
+    } else {
+        rank_true(me, cudaMalloc(&at, t->bytes) == cudaSuccess);
+    }
+    rank_true(me, cudaMemset(at, LW_GUARD, t->bytes) == cudaSuccess &&
+                      cudaDeviceSynchronize() == cudaSuccess);
+    t->base[device] = at;
+}
+
 static void make_there(struct dyt_rank *me, struct there *t)
 {
     CUuuid uuid;
 
-    t->device = (int)(me->rank % DEVICES);
+    t->device = (int)(me->rank % t->s->devices);
     rank_true(me, cuDeviceGetUuid(&uuid, t->device) == CUDA_SUCCESS);
     dyti_cuda_uuid_text(&uuid, t->name);
     size_it(t);
-    for (uint32_t d = 0; d < DEVICES; d++) {
-        void *at = NULL;
-
-        rank_true(me, cudaSetDevice((int)d) == cudaSuccess);
-        if (!t->s->scattered && (int)d != t->device) {
-            continue;
+    for (int d = 0; d < (int)t->s->devices; d++) {
+        if (t->s->scattered || d == t->device) {
+            make_on(me, t, d);
         }
-        rank_true(me, cudaMalloc(&at, t->bytes) == cudaSuccess &&
-                          cudaMemset(at, LW_GUARD, t->bytes) == cudaSuccess &&
-                          cudaDeviceSynchronize() == cudaSuccess);
-        t->base[d] = at;
     }
     rank_true(me, cudaSetDevice(0) == cudaSuccess);
+}
+
+static void free_there(struct there *t)
+{
+    for (int d = 0; d < (int)DEVICES; d++) {
+        (void)cudaSetDevice(d);
+        if (t->mapped[d].count > 0) {
+            foreign_free(&t->mapped[d]);
+        } else if (t->base[d] != NULL) {
+            (void)cudaFree(t->base[d]);
+        }
+    }
+    (void)cudaSetDevice(0);
 }
 
 /* ---- the board ------------------------------------------------------------
@@ -274,7 +319,7 @@ static void run_versions(struct dyt_rank *me, struct there *t)
 {
     struct lw_member *m = t->m;
     struct dyti_link_params params = params_of(t);
-    bool direct = t->s->cannot == UINT32_MAX;
+    bool direct = t->s->direct;
 
     rank_ok(me, dyti_link_open(&params, &m->link));
     if (dyti_link_is_direct(m->link) != direct) {
@@ -282,6 +327,8 @@ static void run_versions(struct dyt_rank *me, struct there *t)
         return;
     }
     rank_true(me, t->asked == !direct);
+    rank_true(me, !direct || dyti_link_is_push(m->link) ==
+                                 (t->s->how[1] == BY_POOL && !m->c->threads));
     for (uint64_t version = 1; version <= 3; version++) {
         struct dyti_switch_report report;
 
@@ -332,9 +379,7 @@ static void body(struct dyt_rank *me)
     rank_true(me, t->m != NULL);
     play_member(me, t);
     lw_member_fini(t->m);
-    for (uint32_t d = 0; d < DEVICES; d++) {
-        (void)cudaFree(t->base[d]);
-    }
+    free_there(t);
     dyti_memory_view_fini(&t->view[0]);
     dyti_memory_view_fini(&t->view[1]);
     free(t->m);
@@ -378,6 +423,13 @@ static void any_scene(uint64_t trial, enum dyt_ranks_kind kind)
     if (lw_pick(c, 7, 0, 6) == 0) {
         s.cannot = (uint32_t)lw_pick(c, 8, 0, c->members);
     }
+    s.how[0] = (enum allocated)lw_pick(c, 9, 0, 3);
+    s.how[1] = (enum allocated)lw_pick(c, 10, 0, 3);
+    s.devices = s.how[0] == BY_POOL || s.how[1] == BY_POOL ? 1 : DEVICES;
+    /* scratch is ours, and can be written by others */
+    s.direct = s.cannot == UINT32_MAX &&
+               (kind == DYT_RANKS_THREADS || s.how[1] != BY_POOL ||
+                c->commit == DYT_COMMIT_STAGED);
     run_scene(&s, kind);
 }
 
@@ -389,7 +441,17 @@ static void threads_get_what_the_oracle_says(void **state)
     }
 }
 
+/* Each with a simulator of its own. */
+static void processes_get_what_the_oracle_says(void **state)
+{
+    (void)state;
+    for (uint64_t t = 0; t < dyt_test_rounds(24, 240); t++) {
+        any_scene(1000 + t, DYT_RANKS_PROCESSES);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
+    sim_test(processes_get_what_the_oracle_says),
     sim_test(threads_get_what_the_oracle_says),
 };
 DYT_TEST_MAIN(tests)
