@@ -39,8 +39,8 @@ struct dyti_pack_part dyti_pack_next(const struct dyti_stream_boxes *stream,
     }
     part.box = &stream->box[cursor->box];
     part.element_bytes = dyti_dtype_bytes((enum dyti_dtype)part.box->dst_dtype);
-    part.element = cursor->byte / part.element_bytes;
-    part.skip = (uint32_t)(cursor->byte % part.element_bytes);
+    part.element = cursor->byte == 0 ? 0 : cursor->byte / part.element_bytes;
+    part.skip = (uint32_t)(cursor->byte - part.element * part.element_bytes);
     have = stream->at[cursor->box + 1] - stream->at[cursor->box] - cursor->byte;
     if (part.bytes > have) {
         part.bytes = have;
@@ -49,7 +49,7 @@ struct dyti_pack_part dyti_pack_next(const struct dyti_stream_boxes *stream,
         uint64_t rest = part.element_bytes - part.skip;
 
         part.bytes = part.bytes < rest ? part.bytes : rest;
-    } else {
+    } else if (part.bytes != have) {
         part.bytes -= part.bytes % part.element_bytes;
     }
     cursor->byte += part.bytes;
@@ -80,10 +80,10 @@ static uint32_t cut_axis(const struct dyti_copy *box, uint64_t element,
     while (axis > 0) {
         uint64_t size = (uint64_t)box->size[axis];
 
-        if (element % size != 0 || count / inner < size) {
+        if ((element != 0 && element % size != 0) || inner * size > count) {
             break;
         }
-        element /= size;
+        element = element == 0 ? 0 : element / size;
         inner *= size;
         axis--;
     }
@@ -91,37 +91,36 @@ static uint32_t cut_axis(const struct dyti_copy *box, uint64_t element,
     return axis;
 }
 
+/* Divisions are for cuts alone: most boxes are taken whole. */
 void dyti_pack_cut(const struct dyti_copy *box, bool own_is_src,
                    uint64_t *element, uint64_t *count,
                    struct dyti_copy *out_copy, int64_t *out_offset,
                    uint64_t *out_elements)
 {
     const int64_t *stride = own_is_src ? box->src_stride : box->dst_stride;
-    struct dyti_copy copy = {.src_dtype = box->src_dtype,
-                             .dst_dtype = box->dst_dtype,
-                             .size = {1, 1, 1, 1}};
     int64_t dense = dyti_dtype_bytes((enum dyti_dtype)box->dst_dtype);
     uint64_t inner, at, rows;
     uint32_t axis = cut_axis(box, *element, *count, &inner);
 
-    at = *element / inner % (uint64_t)box->size[axis];
+    at = *element == 0 ? 0 : *element / inner % (uint64_t)box->size[axis];
     rows = (uint64_t)box->size[axis] - at;
-    if (rows > *count / inner) {
+    if (rows * inner > *count) {
         rows = *count / inner;
     }
+    out_copy->src_dtype = box->src_dtype;
+    out_copy->dst_dtype = box->dst_dtype;
     for (uint32_t d = DYTI_COPY_DIMS; d-- > 0;) {
-        if (d >= axis) {
-            copy.size[d] = d == axis ? (int64_t)rows : box->size[d];
-        }
-        copy.src_stride[d] = own_is_src ? stride[d] : dense;
-        copy.dst_stride[d] = own_is_src ? dense : stride[d];
-        dense *= copy.size[d];
+        out_copy->size[d] = d < axis    ? 1
+                            : d == axis ? (int64_t)rows
+                                        : box->size[d];
+        out_copy->src_stride[d] = own_is_src ? stride[d] : dense;
+        out_copy->dst_stride[d] = own_is_src ? dense : stride[d];
+        dense *= out_copy->size[d];
     }
-    *out_offset = dyti_pack_offset(box, stride, *element);
+    *out_offset = *element == 0 ? 0 : dyti_pack_offset(box, stride, *element);
     *out_elements = rows * inner;
     *element += rows * inner;
     *count -= rows * inner;
-    *out_copy = copy;
 }
 
 enum dyt_status dyti_pack_flush(struct dyti_pack_batch *batch)
@@ -134,11 +133,9 @@ enum dyt_status dyti_pack_flush(struct dyti_pack_batch *batch)
                                                   batch->copy, count);
 }
 
-enum dyt_status dyti_pack_add(struct dyti_pack_batch *batch,
-                              const struct dyti_copy *copy)
+enum dyt_status dyti_pack_add(struct dyti_pack_batch *batch)
 {
-    batch->copy[batch->count++] = *copy;
-    return batch->count == DYTI_PACK_BATCH ? dyti_pack_flush(batch) : DYT_OK;
+    return ++batch->count == DYTI_PACK_BATCH ? dyti_pack_flush(batch) : DYT_OK;
 }
 
 /* ---- pack --------------------------------------------------------------- */
@@ -152,15 +149,15 @@ static enum dyt_status pack_aligned(struct dyti_pack_batch *batch,
     enum dyt_status st = DYT_OK;
 
     while (count > 0 && st == DYT_OK) {
-        struct dyti_copy copy;
+        struct dyti_copy *copy = dyti_pack_slot(batch);
         uint64_t taken;
         int64_t offset;
 
-        dyti_pack_cut(box, true, &element, &count, &copy, &offset, &taken);
-        copy.src = (const unsigned char *)box->src + offset;
-        copy.dst = dense;
+        dyti_pack_cut(box, true, &element, &count, copy, &offset, &taken);
+        copy->src = (const unsigned char *)box->src + offset;
+        copy->dst = dense;
         dense += taken * dyti_dtype_bytes((enum dyti_dtype)box->dst_dtype);
-        st = dyti_pack_add(batch, &copy);
+        st = dyti_pack_add(batch);
     }
     return st;
 }

@@ -39,8 +39,14 @@ void dyti_pack_cut(const struct dyti_copy *box, bool own_is_src,
 
 /* Run what the batch holds. */
 enum dyt_status dyti_pack_flush(struct dyti_pack_batch *batch);
-enum dyt_status dyti_pack_add(struct dyti_pack_batch *batch,
-                              const struct dyti_copy *copy);
+/* Where the next copy of a batch is written, and that it has been.  In place:
+ * a struct that was written word by word and is copied at once as vectors waits
+ * for all stores before it. */
+static inline struct dyti_copy *dyti_pack_slot(struct dyti_pack_batch *batch)
+{
+    return &batch->copy[batch->count];
+}
+enum dyt_status dyti_pack_add(struct dyti_pack_batch *batch);
 
 /* Byte offset of an element of a box in its own memory. */
 int64_t dyti_pack_offset(const struct dyti_copy *box, const int64_t *stride,

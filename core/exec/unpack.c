@@ -14,17 +14,17 @@ static enum dyt_status unpack_whole(struct dyti_pack_batch *batch,
     enum dyt_status st = DYT_OK;
 
     while (count > 0 && st == DYT_OK) {
-        struct dyti_copy copy;
+        struct dyti_copy *copy = dyti_pack_slot(batch);
         uint64_t taken;
         int64_t offset;
 
-        dyti_pack_cut(part->box, false, &element, &count, &copy, &offset,
+        dyti_pack_cut(part->box, false, &element, &count, copy, &offset,
                       &taken);
-        copy.src = dense;
-        copy.dst = (unsigned char *)part->box->dst + offset;
-        copy.src_dtype = copy.dst_dtype;
+        copy->src = dense;
+        copy->dst = (unsigned char *)part->box->dst + offset;
+        copy->src_dtype = copy->dst_dtype;
         dense += taken * part->element_bytes;
-        st = dyti_pack_add(batch, &copy);
+        st = dyti_pack_add(batch);
     }
     return st;
 }

@@ -4,46 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SAMPLE_STEP 128 /* at most 1 of 128 elements */
-
-/* Every element. */
-static void lattice_all(const int64_t shape[DYTI_VERIFY_DIMS],
-                        struct dyti_sample *out)
-{
-    for (uint32_t d = 0; d < DYTI_VERIFY_DIMS; d++) {
-        out->step[d] = 1;
-        out->count[d] = shape[d];
-        out->starts[d] = 1;
-    }
-}
-
-/* Every 128th along the first dim that is long enough, so that every rank's
- * shard has some; a tensor with short dims gives one run of its fastest. */
-static void lattice_sample(const int64_t shape[DYTI_VERIFY_DIMS],
-                           struct dyti_sample *out)
-{
-    int64_t elements = 1, run;
-    const uint32_t fast = DYTI_VERIFY_DIMS - 1u;
-
-    lattice_all(shape, out);
-    for (uint32_t d = 0; d < DYTI_VERIFY_DIMS; d++) {
-        elements *= shape[d];
-        if (shape[d] >= SAMPLE_STEP) {
-            out->step[d] = out->starts[d] = SAMPLE_STEP;
-            out->count[d] = shape[d] / SAMPLE_STEP;
-            return;
-        }
-    }
-    run = elements / SAMPLE_STEP;
-    run = run > shape[fast] ? shape[fast] : run;
-    for (uint32_t d = 0; d < fast; d++) {
-        out->starts[d] = shape[d];
-        out->count[d] = 1;
-    }
-    out->starts[fast] = shape[fast] - run + 1;
-    out->count[fast] = run;
-}
-
 /* Hash a tile as the destination would store it: narrow it into scratch that
  * stays in the cache, and hash that. */
 static enum dyt_status hash_tile(struct dyti_verifier *v,
@@ -108,43 +68,6 @@ static enum dyt_status hash_narrowed(struct dyti_verifier *v,
     return st;
 }
 
-static void shape_of(const struct dyti_tensor *tensor,
-                     int64_t shape[DYTI_VERIFY_DIMS])
-{
-    uint32_t shift = DYTI_VERIFY_DIMS - tensor->ndim;
-
-    for (uint32_t d = 0; d < DYTI_VERIFY_DIMS; d++) {
-        shape[d] = d < shift ? 1 : tensor->shape[d - shift];
-    }
-}
-
-/* What of a piece may be drawn. */
-static struct dyti_sample sample_of(const struct dyti_verifier *v,
-                                    const struct dyti_verify_piece *piece,
-                                    bool full)
-{
-    struct dyti_sample sample = {.box = {.data = piece->data,
-                                         .salt = piece->salt,
-                                         .dtype = piece->dtype},
-                                 .as = piece->as,
-                                 .key = piece->tensor};
-    int64_t shape[DYTI_VERIFY_DIMS];
-
-    for (uint32_t d = 0; d < DYTI_VERIFY_DIMS; d++) {
-        sample.box.size[d] = piece->size[d];
-        sample.box.stride[d] = piece->stride[d];
-        sample.box.index_stride[d] = piece->index_stride[d];
-        sample.lo[d] = piece->lo[d];
-    }
-    shape_of(&v->model->tensor[piece->tensor], shape);
-    if (full) {
-        lattice_all(shape, &sample);
-    } else {
-        lattice_sample(shape, &sample);
-    }
-    return sample;
-}
-
 static uint64_t box_bytes(const struct dyti_hash_box *box)
 {
     uint64_t bytes = dyti_dtype_bytes((enum dyti_dtype)box->dtype);
@@ -153,6 +76,18 @@ static uint64_t box_bytes(const struct dyti_hash_box *box)
         bytes *= (uint64_t)box->size[d];
     }
     return bytes;
+}
+
+static bool draw(const struct dyti_verifier *v,
+                 const struct dyti_verify_piece *piece, bool full,
+                 uint64_t seed, struct dyti_hash_box *out_box)
+{
+    const struct dyti_verify_lattice *lattice =
+        &v->lattice[piece->lattice[full]];
+
+    return dyti_lattice_draw(
+        &piece->box, piece->lo, lattice->step, lattice->count, lattice->starts,
+        full ? 0 : dyti_sample_bits(seed, piece->tensor), out_box);
 }
 
 /* Box by box, by this rank: what a host does, and a device without lists. */
@@ -167,13 +102,12 @@ static enum dyt_status hash_boxes(struct dyti_verifier *v, bool full,
     for (size_t i = from; i < to; i++) {
         const struct dyti_verify_piece *piece = &v->piece[i];
         struct dyti_hash_box *box = &v->box[count];
-        struct dyti_sample sample = sample_of(v, piece, full);
 
-        if (!dyti_sample_draw(&sample, seed, box)) {
+        if (!draw(v, piece, full, seed, box)) {
             continue;
         }
         *bytes += box_bytes(box);
-        if (piece->dtype != piece->as) {
+        if (piece->box.dtype != piece->as) {
             st = hash_narrowed(v, box, piece->as, &own[piece->word]);
             if (st != DYT_OK) {
                 return st;
@@ -188,6 +122,23 @@ static enum dyt_status hash_boxes(struct dyti_verifier *v, bool full,
         own[v->box_word[i]] += v->box_hash[i];
     }
     return st;
+}
+
+/* What of a piece may be drawn, for a device. */
+static struct dyti_sample sample_of(const struct dyti_verifier *v,
+                                    const struct dyti_verify_piece *piece,
+                                    bool full)
+{
+    const struct dyti_verify_lattice *lattice =
+        &v->lattice[piece->lattice[full]];
+    struct dyti_sample sample = {
+        .box = piece->box, .as = piece->as, .key = piece->tensor};
+
+    memcpy(sample.lo, piece->lo, sizeof(sample.lo));
+    memcpy(sample.step, lattice->step, sizeof(sample.step));
+    memcpy(sample.count, lattice->count, sizeof(sample.count));
+    memcpy(sample.starts, lattice->starts, sizeof(sample.starts));
+    return sample;
 }
 
 /* The list of some pieces, at its first use. */
@@ -217,10 +168,9 @@ static uint64_t drawn_bytes(const struct dyti_verifier *v, bool full,
     uint64_t bytes = 0;
 
     for (size_t i = from; i < to; i++) {
-        struct dyti_sample sample = sample_of(v, &v->piece[i], full);
         struct dyti_hash_box box;
 
-        bytes += dyti_sample_draw(&sample, seed, &box) ? box_bytes(&box) : 0;
+        bytes += draw(v, &v->piece[i], full, seed, &box) ? box_bytes(&box) : 0;
     }
     return bytes;
 }
@@ -259,12 +209,6 @@ static enum dyt_status hash_side(struct dyti_verifier *v, bool full,
     return st;
 }
 
-static uint64_t value(const struct dyti_verifier *v, uint32_t rank,
-                      uint64_t word)
-{
-    return v->vector[v->first[rank] + word];
-}
-
 static enum dyt_status differ(const struct dyti_verifier *v,
                               const struct dyti_verify_want *want,
                               const struct dyti_atom *atom, uint32_t a,
@@ -278,37 +222,40 @@ static enum dyt_status differ(const struct dyti_verifier *v,
                      (long long)atom->box.lo[0], (long long)atom->box.hi[0]);
 }
 
+/* What the sources of a tensor sum to. */
+static uint64_t expected_of(const struct dyti_verifier *v, uint32_t w,
+                            uint32_t tensor)
+{
+    uint64_t tensors = v->model->tensor_count, sum = 0;
+    uint64_t back = (v->want_count - w) * tensors - tensor;
+
+    for (uint32_t r = 0; r < v->world_size; r++) {
+        sum += v->vector[v->first[r + 1] - back];
+    }
+    return sum;
+}
+
 /* One kind: holders agree, and atoms sum to the sources. */
 static enum dyt_status compare_want(const struct dyti_verifier *v, uint32_t w)
 {
     const struct dyti_verify_want *want = &v->want[w];
-    uint32_t tensors = v->model->tensor_count;
-    size_t a = 0;
+    uint32_t a = 0;
 
-    for (uint32_t t = 0; t < tensors; t++) {
-        uint64_t have = 0, expected = 0;
+    for (uint32_t t = 0; t < v->model->tensor_count; t++) {
+        uint64_t have = 0, expected = expected_of(v, w, t);
 
-        for (; a < want->atoms.atom_count && want->atoms.atom[a].tensor == t;
-             a++) {
-            const struct dyti_atom *atom = &want->atoms.atom[a];
-            const struct dyti_atom_holder *holder =
-                &want->atoms.holder[atom->holder_first];
-            const uint32_t *word = &want->word[atom->holder_first];
-            uint64_t first = value(v, holder[0].rank, word[0]);
+        for (; a < want->end[t]; a++) {
+            uint32_t first = want->first[a];
+            uint64_t value = v->vector[want->word[first]];
 
-            for (uint32_t h = 1; h < atom->holder_count; h++) {
-                if (value(v, holder[h].rank, word[h]) != first) {
-                    return differ(v, want, atom, holder[0].rank,
-                                  holder[h].rank);
+            for (uint32_t h = first + 1; h < want->first[a + 1]; h++) {
+                if (v->vector[want->word[h]] != value) {
+                    return differ(v, want, &want->atoms.atom[a],
+                                  want->atoms.holder[first].rank,
+                                  want->atoms.holder[h].rank);
                 }
             }
-            have += first;
-        }
-        for (uint32_t r = 0; r < v->world_size; r++) {
-            uint64_t sums = v->first[r + 1] - v->first[r] -
-                            (uint64_t)v->want_count * tensors;
-
-            expected += value(v, r, sums + (uint64_t)w * tensors + t);
+            have += value;
         }
         if (have != expected) {
             return DYTI_FAIL(DYT_ERR_VERIFY,
@@ -326,7 +273,7 @@ static enum dyt_status compare_want(const struct dyti_verifier *v, uint32_t w)
 static enum dyt_status compare(const struct dyti_verifier *v)
 {
     for (uint32_t r = 0; r < v->world_size; r++) {
-        uint64_t status = value(v, r, 0);
+        uint64_t status = v->vector[v->first[r]];
 
         if (status != 0 && r != v->rank) {
             return DYTI_FAIL(

@@ -23,23 +23,32 @@
 
 #define DYTI_VERIFY_DIMS DYTI_COPY_DIMS
 
+/* What a sample may draw of a tensor (ops/sample.h).  Tensors of one shape
+ * share theirs. */
+struct dyti_verify_lattice {
+    int64_t step[DYTI_VERIFY_DIMS], count[DYTI_VERIFY_DIMS];
+    int64_t starts[DYTI_VERIFY_DIMS];
+};
+
 /* A box of own memory to hash; dims from slow to fast, unused ones have size 1.
  */
 struct dyti_verify_piece {
-    const unsigned char *data; /* of the first element */
-    int64_t lo[DYTI_VERIFY_DIMS], size[DYTI_VERIFY_DIMS]; /* elements */
-    int64_t stride[DYTI_VERIFY_DIMS];                     /* bytes */
-    int64_t index_stride[DYTI_VERIFY_DIMS]; /* elements of the tensor */
+    struct dyti_hash_box box;     /* whole; its index is that of element 0 */
+    int64_t lo[DYTI_VERIFY_DIMS]; /* of the tensor, elements */
     uint32_t tensor;
     uint32_t word; /* of this rank's part of the vector, where its sum goes */
-    uint64_t salt;
-    uint8_t dtype, as; /* stored, and as the destination stores it */
+    uint32_t lattice[2]; /* [full] of verifier->lattice */
+    uint8_t as;          /* the dtype that the destination stores it in */
 };
 
 /* One kind of the destination. */
 struct dyti_verify_want {
     struct dyti_atoms atoms;
-    uint32_t *word; /* [atoms.holder_count]: where each holder puts its sum */
+    /* What a comparison reads of them; owned. */
+    uint64_t *word;  /* [atoms.holder_count]: of the vector, where each holder
+                        puts its sum */
+    uint32_t *first; /* [atoms.atom_count + 1]: of its holders */
+    uint32_t *end;   /* [tensor_count]: the first atom behind a tensor's */
     uint8_t kind;
 };
 
@@ -53,7 +62,9 @@ struct dyti_verifier {
     struct dyti_verify_piece *piece; /* [piece_count], owned */
     size_t piece_count, piece_cap;
     size_t source_first; /* pieces from here on are of the sources */
-    bool has_sources;    /* they are hashed already: consumed by the next run */
+    struct dyti_verify_lattice *lattice; /* [lattice_count], owned */
+    size_t lattice_count, lattice_cap;
+    bool has_sources; /* they are hashed already: consumed by the next run */
     /* What a device is given once: [full][of the sources]; made when it is
      * first asked for, NULL before, and where there is no such thing. */
     struct dyti_sample_list *list[2][2];

@@ -6,26 +6,115 @@
 
 #include <string.h>
 
-/* Dims right-aligned into DYTI_VERIFY_DIMS, the unused ones of size 1. */
+/* ---- lattices -------------------------------------------------------------
+ */
+
+#define SEEN_MAX    64u /* of the last ones, looked through for an equal one */
+#define SAMPLE_STEP 128 /* at most 1 of 128 elements */
+
+/* Every element. */
+static void lattice_all(const int64_t shape[DYTI_VERIFY_DIMS],
+                        struct dyti_verify_lattice *out)
+{
+    for (uint32_t d = 0; d < DYTI_VERIFY_DIMS; d++) {
+        out->step[d] = 1;
+        out->count[d] = shape[d];
+        out->starts[d] = 1;
+    }
+}
+
+/* Every 128th along the first dim that is long enough, so that every rank's
+ * shard has some; a tensor with short dims gives one run of its fastest. */
+static void lattice_sample(const int64_t shape[DYTI_VERIFY_DIMS],
+                           struct dyti_verify_lattice *out)
+{
+    int64_t elements = 1, run;
+    const uint32_t fast = DYTI_VERIFY_DIMS - 1u;
+
+    lattice_all(shape, out);
+    for (uint32_t d = 0; d < DYTI_VERIFY_DIMS; d++) {
+        elements *= shape[d];
+        if (shape[d] >= SAMPLE_STEP) {
+            out->step[d] = out->starts[d] = SAMPLE_STEP;
+            out->count[d] = shape[d] / SAMPLE_STEP;
+            return;
+        }
+    }
+    run = elements / SAMPLE_STEP;
+    run = run > shape[fast] ? shape[fast] : run;
+    for (uint32_t d = 0; d < fast; d++) {
+        out->starts[d] = shape[d];
+        out->count[d] = 1;
+    }
+    out->starts[fast] = shape[fast] - run + 1;
+    out->count[fast] = run;
+}
+
+static void shape_of(const struct dyti_tensor *tensor,
+                     int64_t shape[DYTI_VERIFY_DIMS])
+{
+    uint32_t shift = DYTI_VERIFY_DIMS - tensor->ndim;
+
+    for (uint32_t d = 0; d < DYTI_VERIFY_DIMS; d++) {
+        shape[d] = d < shift ? 1 : tensor->shape[d - shift];
+    }
+}
+
+/* That of a tensor: most have one of a few shapes. */
+static enum dyt_status find_lattice(struct dyti_verifier *v,
+                                    const struct dyti_tensor *tensor, bool full,
+                                    uint32_t *out_index)
+{
+    struct dyti_verify_lattice want;
+    int64_t shape[DYTI_VERIFY_DIMS];
+    size_t seen = 0;
+    enum dyt_status st;
+
+    shape_of(tensor, shape);
+    if (full) {
+        lattice_all(shape, &want);
+    } else {
+        lattice_sample(shape, &want);
+    }
+    for (size_t i = v->lattice_count; i > 0 && seen < SEEN_MAX; i--, seen++) {
+        if (memcmp(&v->lattice[i - 1], &want, sizeof(want)) == 0) {
+            *out_index = (uint32_t)(i - 1);
+            return DYT_OK;
+        }
+    }
+    st = DYTI_GROW(v->lattice, v->lattice_cap, v->lattice_count + 1);
+    if (st == DYT_OK) {
+        v->lattice[v->lattice_count] = want;
+        *out_index = (uint32_t)v->lattice_count++;
+    }
+    return st;
+}
+
+/* ---- pieces ---------------------------------------------------------------
+ */
+
+/* Dims right-aligned into DYTI_VERIFY_DIMS, the unused ones of size 1.
+ * data: where the shard begins. */
 static void place_dims(struct dyti_verify_piece *piece,
                        const struct dyti_tensor *tensor,
                        const struct dyti_shard *shard,
-                       const struct dyt_box *box)
+                       const struct dyt_box *box, const unsigned char *data)
 {
     uint32_t shift = DYTI_VERIFY_DIMS - tensor->ndim;
     int64_t index_stride = 1;
 
     for (uint32_t d = 0; d < DYTI_VERIFY_DIMS; d++) {
-        piece->size[d] = 1;
+        piece->box.size[d] = 1;
     }
     for (uint32_t d = tensor->ndim; d-- > 0;) {
         piece->lo[d + shift] = box->lo[d];
-        piece->size[d + shift] = box->hi[d] - box->lo[d];
-        piece->stride[d + shift] = shard->stride[d];
-        piece->index_stride[d + shift] = index_stride;
-        piece->data += (box->lo[d] - shard->box.lo[d]) * shard->stride[d];
+        piece->box.size[d + shift] = box->hi[d] - box->lo[d];
+        piece->box.stride[d + shift] = shard->stride[d];
+        piece->box.index_stride[d + shift] = index_stride;
+        data += (box->lo[d] - shard->box.lo[d]) * shard->stride[d];
         index_stride *= tensor->shape[d];
     }
+    piece->box.data = data;
 }
 
 struct preparing {
@@ -47,12 +136,12 @@ static enum dyt_status add_piece(struct preparing *p,
     const struct dyti_tensor *tensor = &v->model->tensor[atom->tensor];
     const struct dyti_shard *shard =
         &dyti_layout_view(layout, v->rank)->shard[shard_index];
-    struct dyti_verify_piece piece = {.tensor = atom->tensor,
-                                      .word = word,
-                                      .salt =
-                                          dyti_content_salt(atom->tensor, kind),
-                                      .dtype = shard->dtype,
-                                      .as = p->as[atom->tensor]};
+    struct dyti_verify_piece piece = {
+        .box = {.salt = dyti_content_salt(atom->tensor, kind),
+                .dtype = shard->dtype},
+        .tensor = atom->tensor,
+        .word = word,
+        .as = p->as[atom->tensor]};
     enum dyt_status st;
 
     if (tensor->ndim > DYTI_VERIFY_DIMS) {
@@ -61,11 +150,14 @@ static enum dyt_status add_piece(struct preparing *p,
                          tensor->name, tensor->ndim, DYTI_VERIFY_DIMS);
     }
     st = DYTI_GROW(v->piece, v->piece_cap, v->piece_count + 1);
+    for (int full = 0; full < 2 && st == DYT_OK; full++) {
+        st = find_lattice(v, tensor, full != 0, &piece.lattice[full]);
+    }
     if (st != DYT_OK) {
         return st;
     }
-    piece.data = p->region(p->region_arg, slot, shard->kind, shard->offset);
-    place_dims(&piece, tensor, shard, &atom->box);
+    place_dims(&piece, tensor, shard, &atom->box,
+               p->region(p->region_arg, slot, shard->kind, shard->offset));
     v->piece[v->piece_count++] = piece;
     return DYT_OK;
 }
@@ -86,6 +178,34 @@ static void find_dtypes(struct preparing *p, uint32_t w)
     }
 }
 
+/* Where the atoms of each tensor end, and the holders of each atom begin. */
+static void find_ends(const struct dyti_model *model,
+                      struct dyti_verify_want *want)
+{
+    size_t a = 0;
+
+    for (uint32_t t = 0; t < model->tensor_count; t++) {
+        for (; a < want->atoms.atom_count && want->atoms.atom[a].tensor == t;
+             a++) {
+            want->first[a] = want->atoms.atom[a].holder_first;
+        }
+        want->end[t] = (uint32_t)a;
+    }
+    want->first[a] = (uint32_t)want->atoms.holder_count;
+}
+
+/* Words of a rank's part become words of the vector. */
+static void place_words(struct dyti_verifier *v)
+{
+    for (uint32_t w = 0; w < v->want_count; w++) {
+        struct dyti_verify_want *want = &v->want[w];
+
+        for (size_t h = 0; h < want->atoms.holder_count; h++) {
+            want->word[h] += v->first[want->atoms.holder[h].rank];
+        }
+    }
+}
+
 /* Destination: every holder hashes its copy of every atom. */
 static enum dyt_status prepare_want(struct preparing *p, uint32_t w,
                                     uint64_t *held)
@@ -102,9 +222,12 @@ static enum dyt_status prepare_want(struct preparing *p, uint32_t w,
     find_dtypes(p, w);
     want->kind = (uint8_t)kind;
     want->word = calloc(want->atoms.holder_count + 1, sizeof(*want->word));
-    if (want->word == NULL) {
+    want->first = calloc(want->atoms.atom_count + 1, sizeof(*want->first));
+    want->end = calloc(v->model->tensor_count + 1u, sizeof(*want->end));
+    if (want->word == NULL || want->first == NULL || want->end == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "%zu hashes", want->atoms.holder_count);
     }
+    find_ends(v->model, want);
     for (size_t a = 0; a < want->atoms.atom_count; a++) {
         const struct dyti_atom *atom = &want->atoms.atom[a];
 
@@ -112,10 +235,10 @@ static enum dyt_status prepare_want(struct preparing *p, uint32_t w,
             size_t at = atom->holder_first + h;
             const struct dyti_atom_holder *holder = &want->atoms.holder[at];
 
-            want->word[at] = (uint32_t)(1 + held[holder->rank]++);
+            want->word[at] = 1 + held[holder->rank]++;
             if (holder->rank == v->rank) {
                 st = add_piece(p, dst, p->inputs->dst_slot, holder->shard, atom,
-                               want->word[at], (uint8_t)kind);
+                               (uint32_t)want->word[at], (uint8_t)kind);
             }
             if (st != DYT_OK) {
                 return st;
@@ -218,6 +341,7 @@ static enum dyt_status prepare(struct preparing *p)
         v->first[r + 1] = v->first[r] + words;
         v->counts_bytes[r] = words * sizeof(uint64_t);
     }
+    place_words(v);
     return allocate(v);
 }
 
@@ -268,6 +392,8 @@ void dyti_verifier_fini(struct dyti_verifier *verifier)
          w++) {
         dyti_atoms_fini(&verifier->want[w].atoms);
         free(verifier->want[w].word);
+        free(verifier->want[w].first);
+        free(verifier->want[w].end);
     }
     for (int i = 0; i < 4; i++) {
         struct dyti_sample_list *list = verifier->list[i / 2][i % 2];
@@ -278,6 +404,7 @@ void dyti_verifier_fini(struct dyti_verifier *verifier)
     }
     free(verifier->want);
     free(verifier->piece);
+    free(verifier->lattice);
     free(verifier->first);
     free(verifier->counts_bytes);
     free(verifier->vector);

@@ -23,36 +23,73 @@ struct dyti_sample {
     uint64_t key;                   /* of the tensor, for the draw */
 };
 
+/* One dim of a draw: how many of the lattice's coordinates are in the piece,
+ * and the first of them; false: none. */
+static inline bool dyti_sample_dim(int64_t lo, int64_t size, int64_t step,
+                                   int64_t count, int64_t start,
+                                   int64_t *out_at, int64_t *out_count)
+{
+    int64_t hi = lo + size, first = lo, end = hi;
+
+    if (step != 1 || start != 0) { /* few have: divisions are slow */
+        first = lo <= start ? 0 : (lo - start + step - 1) / step;
+        end = hi <= start ? 0 : (hi - start + step - 1) / step;
+    }
+    end = end > count ? count : end;
+    *out_at = start + first * step;
+    *out_count = end - first;
+    return first < end;
+}
+
+/* The elements of a lattice (step, count, starts of a dyti_sample) in a piece,
+ * as a box; false: none, and *out_box is of no use.  It is written in place,
+ * word by word: what is copied as vectors right after that is slow. */
+static inline bool dyti_lattice_draw(const struct dyti_hash_box *piece,
+                                     const int64_t *lo, const int64_t *step,
+                                     const int64_t *count,
+                                     const int64_t *starts, uint64_t bits,
+                                     struct dyti_hash_box *out_box)
+{
+    const unsigned char *data = (const unsigned char *)piece->data;
+    uint64_t index = piece->index;
+
+    for (uint32_t d = 0; d < DYTI_COPY_DIMS; d++) {
+        int64_t start = 0, at;
+
+        if (starts[d] != 1) {
+            start = (int64_t)(bits % (uint64_t)starts[d]);
+            bits /= (uint64_t)starts[d];
+        }
+        if (!dyti_sample_dim(lo[d], piece->size[d], step[d], count[d], start,
+                             &at, &out_box->size[d])) {
+            return false;
+        }
+        data += (at - lo[d]) * piece->stride[d];
+        index += (uint64_t)(at * piece->index_stride[d]);
+        out_box->stride[d] = piece->stride[d] * step[d];
+        out_box->index_stride[d] = piece->index_stride[d] * step[d];
+    }
+    out_box->data = data;
+    out_box->index = index;
+    out_box->salt = piece->salt;
+    out_box->dtype = piece->dtype;
+    return true;
+}
+
+/* What a seed draws of a tensor. */
+static inline uint64_t dyti_sample_bits(uint64_t seed, uint64_t key)
+{
+    return dyti_rng_u64(seed, key, 0, 0);
+}
+
 /* The lattice's elements in the piece, as a box; false: none. */
 static inline bool dyti_sample_draw(const struct dyti_sample *sample,
                                     uint64_t seed,
                                     struct dyti_hash_box *out_box)
 {
-    uint64_t bits = dyti_rng_u64(seed, sample->key, 0, 0);
-    struct dyti_hash_box box = sample->box;
-
-    for (uint32_t d = 0; d < DYTI_COPY_DIMS; d++) {
-        int64_t step = sample->step[d], lo = sample->lo[d];
-        int64_t hi = lo + box.size[d], first, end;
-        int64_t start = (int64_t)(bits % (uint64_t)sample->starts[d]);
-
-        bits /= (uint64_t)sample->starts[d];
-        first = lo <= start ? 0 : (lo - start + step - 1) / step;
-        end = hi <= start ? 0 : (hi - start + step - 1) / step;
-        end = end > sample->count[d] ? sample->count[d] : end;
-        if (first >= end) {
-            return false;
-        }
-        start += first * step;
-        box.data =
-            (const unsigned char *)box.data + (start - lo) * box.stride[d];
-        box.index += (uint64_t)(start * box.index_stride[d]);
-        box.size[d] = end - first;
-        box.stride[d] *= step;
-        box.index_stride[d] *= step;
-    }
-    *out_box = box;
-    return true;
+    return dyti_lattice_draw(&sample->box, sample->lo, sample->step,
+                             sample->count, sample->starts,
+                             dyti_sample_bits(seed, sample->key), out_box);
 }
 
 /* The most elements that any seed draws of it. */

@@ -12,6 +12,7 @@
 #define STREAM_BYTES (16ll << 20) /* of a call; below, caches win */
 #define AHEAD        12           /* boxes whose first line is fetched */
 #define STREAM_ROW   512          /* bytes; shorter rows lose by it */
+#define SHORT_ROW    256          /* bytes: many of them go at once */
 
 struct job {
     struct host *host;
@@ -87,6 +88,19 @@ static void copy_scattered(const struct host_simd *simd, const char *src,
     }
 }
 
+/* All rows of a box, of a few bytes each. */
+static void copy_rows(const struct host_simd *simd, const struct strided *s,
+                      const char *src, char *dst, int64_t bytes)
+{
+    for (int64_t x = 0; x < s->size[0]; x++) {
+        for (int64_t y = 0; y < s->size[1]; y++) {
+            simd->rows(src + x * s->a[0] + y * s->a[1], s->a[2],
+                       dst + x * s->b[0] + y * s->b[1], s->b[2], bytes,
+                       s->size[2]);
+        }
+    }
+}
+
 static void copy_cut(const struct job *j, struct cut cut)
 {
     const struct dyti_copy *c = &j->copy[cut.i];
@@ -94,11 +108,19 @@ static void copy_cut(const struct job *j, struct cut cut)
     enum dyti_dtype from = (enum dyti_dtype)c->src_dtype;
     enum dyti_dtype to = (enum dyti_dtype)c->dst_dtype;
     int64_t in = dyti_dtype_bytes(from), out = dyti_dtype_bytes(to);
-    struct strided s = strided_make(c->size, c->src_stride, c->dst_stride);
-    struct strided_walk w = strided_begin(&s, cut.lo, cut.hi);
-    bool dense = s.size[3] == 1 || (s.a[3] == in && s.b[3] == out);
+    struct strided s;
+    struct strided_walk w;
     struct strided_row row;
+    bool dense;
 
+    strided_make(c->size, c->src_stride, c->dst_stride, &s);
+    dense = s.size[3] == 1 || (s.a[3] == in && s.b[3] == out);
+    if (dense && from == to && s.size[3] * in <= SHORT_ROW &&
+        cut.hi - cut.lo == strided_count(&s)) {
+        copy_rows(simd, &s, c->src, c->dst, s.size[3] * in);
+        return;
+    }
+    strided_begin(&s, cut.lo, cut.hi, &w);
     while (strided_next(&w, &row)) {
         const char *src = (const char *)c->src + row.a;
         char *dst = (char *)c->dst + row.b;
@@ -177,11 +199,13 @@ static uint64_t hash_cut(const struct job *j, struct cut cut)
 {
     const struct dyti_hash_box *b = &j->box[cut.i];
     int64_t bytes = dyti_dtype_bytes((enum dyti_dtype)b->dtype);
-    struct strided s = strided_make(b->size, b->stride, b->index_stride);
-    struct strided_walk w = strided_begin(&s, cut.lo, cut.hi);
+    struct strided s;
+    struct strided_walk w;
     struct strided_row row;
     uint64_t sum = 0;
 
+    strided_make(b->size, b->stride, b->index_stride, &s);
+    strided_begin(&s, cut.lo, cut.hi, &w);
     while (strided_next(&w, &row)) {
         const char *p = (const char *)b->data + row.a;
         uint64_t index = b->index + (uint64_t)row.b, step = (uint64_t)s.b[3];

@@ -15,11 +15,15 @@ struct strided {
 };
 
 /* Dimensions that lie dense in both are made one, so that rows are as long as
- * they can be; the rest moves to the end, leading sizes become 1. */
-static inline struct strided strided_make(const int64_t *size, const int64_t *a,
-                                          const int64_t *b)
+ * they can be; the rest moves to the end, leading sizes become 1.
+ *
+ * What is made here is written where it stays.  A struct that is returned gets
+ * copied by vectors, and a vector of words that were just stored one by one
+ * waits for every store before it, those of the last box's bytes too: with
+ * small boxes that is most of the time. */
+static inline void strided_make(const int64_t *size, const int64_t *a,
+                                const int64_t *b, struct strided *out)
 {
-    struct strided s = {{1, 1, 1, 1}, {0}, {0}};
     int at = STRIDED_DIMS - 1;
     bool empty = true;
 
@@ -27,20 +31,23 @@ static inline struct strided strided_make(const int64_t *size, const int64_t *a,
         if (size[d] == 1) {
             continue;
         }
-        if (!empty && a[d] == s.a[at] * s.size[at] &&
-            b[d] == s.b[at] * s.size[at]) {
-            s.size[at] *= size[d];
+        if (!empty && a[d] == out->a[at] * out->size[at] &&
+            b[d] == out->b[at] * out->size[at]) {
+            out->size[at] *= size[d];
             continue;
         }
         if (!empty) {
             at--;
         }
         empty = false;
-        s.size[at] = size[d];
-        s.a[at] = a[d];
-        s.b[at] = b[d];
+        out->size[at] = size[d];
+        out->a[at] = a[d];
+        out->b[at] = b[d];
     }
-    return s;
+    for (int d = empty ? at : at - 1; d >= 0; d--) {
+        out->size[d] = 1;
+        out->a[d] = out->b[d] = 0;
+    }
 }
 
 static inline int64_t strided_count(const struct strided *s)
@@ -61,18 +68,18 @@ struct strided_walk {
 };
 
 /* Elements [lo, hi). */
-static inline struct strided_walk strided_begin(const struct strided *s,
-                                                int64_t lo, int64_t hi)
+static inline void strided_begin(const struct strided *s, int64_t lo,
+                                 int64_t hi, struct strided_walk *out)
 {
-    struct strided_walk w = {.s = s, .left = hi - lo};
-
+    out->s = s;
+    out->a = out->b = 0;
+    out->left = hi - lo;
     for (int d = STRIDED_DIMS - 1; d >= 0; d--) {
-        w.index[d] = lo % s->size[d];
-        lo /= s->size[d];
-        w.a += w.index[d] * s->a[d];
-        w.b += w.index[d] * s->b[d];
+        out->index[d] = lo == 0 ? 0 : lo % s->size[d];
+        lo = lo == 0 ? 0 : lo / s->size[d];
+        out->a += out->index[d] * s->a[d];
+        out->b += out->index[d] * s->b[d];
     }
-    return w;
 }
 
 /* The next row or part of one; false at the end. */
@@ -86,7 +93,9 @@ static inline bool strided_next(struct strided_walk *w,
         return false;
     }
     count = count < w->left ? count : w->left;
-    *out_row = (struct strided_row){w->a, w->b, count};
+    out_row->a = w->a;
+    out_row->b = w->b;
+    out_row->count = count;
     w->left -= count;
     w->a -= w->index[3] * s->a[3];
     w->b -= w->index[3] * s->b[3];

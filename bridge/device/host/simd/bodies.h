@@ -41,6 +41,7 @@ const struct host_simd SIMD_TABLE = {
     .convert = simd_convert,
     .stream = simd_stream,
     .fence = v_fence,
+    .rows = simd_rows,
     .hash = simd_hash,
     .add = simd_add,
     .scale = simd_scale,

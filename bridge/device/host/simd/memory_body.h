@@ -101,6 +101,51 @@ static void simd_stream(const char *src, char *dst, int64_t bytes)
     memcpy(dst, src, (size_t)bytes);
 }
 
+/* ---- short rows ---- */
+
+INLINE void rows_of(const char *src, int64_t src_stride, char *dst,
+                    int64_t dst_stride, const int64_t bytes, int64_t rows)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        memcpy(dst, src, (size_t)bytes);
+        src += src_stride;
+        dst += dst_stride;
+    }
+}
+
+/* Lengths that a head, or a share of a small matrix, has are known here: no
+ * call for each. */
+static void simd_rows(const char *src, int64_t src_stride, char *dst,
+                      int64_t dst_stride, int64_t bytes, int64_t rows)
+{
+    switch (bytes) {
+    case 4:
+        rows_of(src, src_stride, dst, dst_stride, 4, rows);
+        break;
+    case 8:
+        rows_of(src, src_stride, dst, dst_stride, 8, rows);
+        break;
+    case 16:
+        rows_of(src, src_stride, dst, dst_stride, 16, rows);
+        break;
+    case 32:
+        rows_of(src, src_stride, dst, dst_stride, 32, rows);
+        break;
+    case 64:
+        rows_of(src, src_stride, dst, dst_stride, 64, rows);
+        break;
+    case 128:
+        rows_of(src, src_stride, dst, dst_stride, 128, rows);
+        break;
+    case 256:
+        rows_of(src, src_stride, dst, dst_stride, 256, rows);
+        break;
+    default:
+        rows_of(src, src_stride, dst, dst_stride, bytes, rows);
+        break;
+    }
+}
+
 /* ---- content hash ---- */
 
 INLINE hv hash_load(const char *p, const int64_t bytes)

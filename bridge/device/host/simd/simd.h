@@ -113,11 +113,14 @@ struct host_simd {
                       float entropy, float dl, float dh);
 
     /* Rows of copies (convert: between different float types; stream: past
-     * the caches, to be followed by a fence) and of the content hash. */
+     * the caches, to be followed by a fence; rows: several, of a few bytes
+     * each) and of the content hash. */
     void (*convert)(const void *src, enum dyti_dtype from, void *dst,
                     enum dyti_dtype to, int64_t count);
     void (*stream)(const char *src, char *dst, int64_t bytes);
     void (*fence)(void);
+    void (*rows)(const char *src, int64_t src_stride, char *dst,
+                 int64_t dst_stride, int64_t bytes, int64_t rows);
     uint64_t (*hash)(const char *p, int64_t bytes, int64_t count, uint64_t salt,
                      uint64_t index, uint64_t step);
 
