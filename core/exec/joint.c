@@ -19,8 +19,9 @@ uint32_t dyti_step_next_at(const struct dyti_schedule *s,
     return DYTI_NO_STEP;
 }
 
-uint32_t dyti_step_pack_before(const struct dyti_schedule *s, uint32_t index,
-                               uint64_t offset)
+/* The PACK that fills a slot of a COLLECTIVE: they stand right before it. */
+static uint32_t pack_before(const struct dyti_schedule *s, uint32_t index,
+                            uint64_t offset)
 {
     while (index-- > 0 && s->step[index].kind == DYTI_STEP_PACK) {
         if (s->step[index].staging_offset == offset) {
@@ -28,6 +29,15 @@ uint32_t dyti_step_pack_before(const struct dyti_schedule *s, uint32_t index,
         }
     }
     return DYTI_NO_STEP;
+}
+
+uint32_t dyti_step_of_part(const struct dyti_schedule *s, uint32_t index,
+                           const struct dyti_fused_message *part)
+{
+    return part->is_send
+               ? pack_before(s, index, part->staging_offset)
+               : dyti_step_next_at(s, &s->step[index], DYTI_STEP_UNPACK,
+                                   part->staging_offset);
 }
 
 /* ---- which ----------------------------------------------------------------
@@ -118,10 +128,8 @@ static void wait_for(const struct dyti_schedule *s, struct dyti_joints *joints,
 
     for (uint32_t k = 0; k < step->part_count; k++) {
         const struct dyti_fused_message *part = &s->part[step->part_first + k];
-        uint32_t unpack = part->is_send
-                              ? DYTI_NO_STEP
-                              : dyti_step_next_at(s, step, DYTI_STEP_UNPACK,
-                                                  part->staging_offset);
+        uint32_t unpack =
+            part->is_send ? DYTI_NO_STEP : dyti_step_of_part(s, was, part);
 
         if (unpack != DYTI_NO_STEP) {
             joints->frees[unpack] = pack;
@@ -142,11 +150,7 @@ static bool place_gather(const struct dyti_schedule *s,
 
     for (uint32_t k = 0; k < step->part_count; k++) {
         const struct dyti_fused_message *part = &s->part[step->part_first + k];
-        uint32_t other =
-            part->is_send
-                ? dyti_step_pack_before(s, index, part->staging_offset)
-                : dyti_step_next_at(s, step, DYTI_STEP_UNPACK,
-                                    part->staging_offset);
+        uint32_t other = dyti_step_of_part(s, index, part);
 
         if (other == DYTI_NO_STEP) {
             return false;

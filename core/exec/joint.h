@@ -54,8 +54,9 @@ struct dyti_joint dyti_joint_of(const struct dyti_switch *self,
 uint32_t dyti_step_next_at(const struct dyti_schedule *s,
                            const struct dyti_step *step,
                            enum dyti_step_kind kind, uint64_t offset);
-/* The PACK that fills a slot of a COLLECTIVE: they stand right before it. */
-uint32_t dyti_step_pack_before(const struct dyti_schedule *s, uint32_t index,
-                               uint64_t offset);
+/* The PACK that fills a part of the COLLECTIVE `index`, or the UNPACK that
+ * empties it; DYTI_NO_STEP: none does, it passes this rank. */
+uint32_t dyti_step_of_part(const struct dyti_schedule *s, uint32_t index,
+                           const struct dyti_fused_message *part);
 
 #endif /* DYTI_EXEC_JOINT_H */

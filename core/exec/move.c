@@ -118,11 +118,7 @@ static void find_fused_through(const struct dyti_schedule *s,
 
     for (uint32_t k = 0; k < step->part_count; k++) {
         const struct dyti_fused_message *part = &s->part[step->part_first + k];
-        uint32_t other =
-            part->is_send
-                ? dyti_step_pack_before(s, index, part->staging_offset)
-                : dyti_step_next_at(s, step, DYTI_STEP_UNPACK,
-                                    part->staging_offset);
+        uint32_t other = dyti_step_of_part(s, index, part);
 
         if (other != DYTI_NO_STEP) {
             m->through[other] = m->part_through[step->part_first + k] =
