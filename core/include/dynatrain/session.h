@@ -15,10 +15,12 @@
  *   trainer    join, publish, { offer, … ticket wait … }, leave
  *   receiver   join, publish, { receive }, leave
  *
- * Memory of a device (rows whose `device` is not the host) is copied to a
- * *mirror* and back: memory of ours on the host, dense, under cap_bytes.  The
- * mirror is what others read and write.  So rows of a device are read by
- * offer() alone, and written by receive() alone when the version is committed.
+ * Memory of a device (rows whose `device` is not the host): where all members
+ * of an update have their rows on devices of one host that reach each other,
+ * bytes go once, from device to device (`dynatrain status`: "direct").
+ * Otherwise, and for offers with `snapshot`, they are copied to a *mirror* and
+ * back: memory of ours on the host, dense, which others read and write, and
+ * which is used and counted under cap_bytes from the first such update on.
  *
  * Threads: one session by any thread, one blocking call at a time each for
  * offers and receives; dyt_session_interrupt() from anywhere but a signal
@@ -125,8 +127,7 @@ DYT_API enum dyt_status dyt_session_join(
  *                              by name; rows of a device, and the module, the
  *                              driver or the device is missing: which, and what
  *                              to do
- * @return DYT_ERR_NOMEM        the mirror of a device's rows does not fit under
- *                              cap_bytes: both numbers
+ * @return DYT_ERR_NOMEM        memory of the process
  * @return DYT_ERR_DEVICE       the device failed
  * @return DYT_ERR_STATE        published already
  * @return DYT_ERR_PEER, DYT_ERR_TIMEOUT
@@ -141,8 +142,8 @@ DYT_API enum dyt_status dyt_session_publish(dyt_session *session,
  * `data` pointed to is copied over).  Rows with DYT_ROW_ALIAS get the memory of
  * the row they name by equal data pointers.  With DYT_COMMIT_DOUBLE there are
  * two sets; see dyt_session_row_data().
- * A row of a device gets memory of that device (and no fd), and a version comes
- * to it by a mirror of each set.
+ * A row of a device gets memory of that device (and no fd); where versions come
+ * by mirrors, each set has one.
  * @return DYT_ERR_INVALID, DYT_ERR_NOMEM, DYT_ERR_DEVICE  as for publish: the
  *                              rows are as they were
  * @return DYT_ERR_UNSUPPORTED  the module, the driver or a device is missing
@@ -190,13 +191,14 @@ struct dyt_offer_params {
  * that were copied (`snapshot`, or private ones that receivers could not read)
  * come as they were when the offer was made.
  *
- * Rows of a device have been copied to their mirror when this returns, and may
- * be written at once; `snapshot` adds nothing for them.
+ * Rows of a device are pinned likewise: they are read by the device of each
+ * receiver, or copied to their mirror when the first one wants that.  With
+ * `snapshot` they have been copied to it when this returns, and may be written.
  * @return DYT_ERR_STATE    an earlier offer is not done; the version is not
  *                          above the last
  * @return DYT_ERR_INVALID  the ranks name different versions
- * @return DYT_ERR_NOMEM    a snapshot does not fit under cap_bytes: both
- *                          numbers
+ * @return DYT_ERR_NOMEM    a snapshot, or the mirror that it is, does not fit
+ *                          under cap_bytes: both numbers
  * @return DYT_ERR_DEVICE   the device failed: the offer is taken back on all
  *                          ranks
  * @return DYT_ERR_UNSUPPORTED  an event, and no row lies on a device
@@ -260,10 +262,11 @@ struct dyt_receive_params {
 /**
  * The same for rows of a device whose last use has an event.
  *
- * They are written from the mirror when the version is committed, whatever the
- * mode: until then the old is whole, on a device IN_PLACE as well, but valid()
- * says what the mode promises.  Where that last copy fails the member's rows
- * are INVALID, as after a death in it, and all members of the replica hear why.
+ * From device to device they are written as on a host, after that event.  By a
+ * mirror they are written when the version is committed, whatever the mode:
+ * until then the old is whole, IN_PLACE as well, but valid() says what the mode
+ * promises.  Where that last copy fails the member's rows are INVALID, as after
+ * a death in it, and all members of the replica hear why.
  * @return DYT_ERR_DEVICE       the device failed
  * @return DYT_ERR_INVALID      memory of a row is not there any more; nothing
  *                              was committed
