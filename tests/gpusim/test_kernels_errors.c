@@ -191,9 +191,11 @@ static void devices_are_named(void **state)
     CUuuid uuid;
 
     (void)state;
+    gpusim_get_machine(&machine);
+    machine.device_count = 2;
+    gpusim_set_machine(&machine);
     assert_int_equal(CUDA_SUCCESS, cuDeviceGetUuid(&uuid, 1));
     dyti_cuda_uuid_text(&uuid, second);
-    gpusim_get_machine(&machine);
     machine.device_count = 0;
     gpusim_set_machine(&machine);
     assert_status(DYT_ERR_UNSUPPORTED, cuda->open(NULL, &self));
