@@ -64,8 +64,9 @@ static const struct argp argp = {
     "  dynatrain run job.toml --dry-run\n"
     "  dynatrain run job.toml --resume\n\n"
     "Writes metrics.jsonl, completions.jsonl, summary.json and checkpoints "
-    "under runs/NAME/.  Ctrl-C finishes the step, saves and says how to go on; "
-    "a second one stops at once.\n"
+    "under runs/NAME/; what an earlier run left there goes to "
+    "runs/NAME/earlier-N/, unless it is resumed.  Ctrl-C finishes the step, "
+    "saves and says how to go on; a second one stops at once.\n"
     "Options of a job file are explained in docs/config.md.",
     NULL,
     NULL,

@@ -5,6 +5,7 @@
 #include "cli/backends.h"
 #include "cli/check_rows.h"
 #include "cli/commands.h"
+#include "cli/earlier.h"
 #include "cli/exit.h"
 #include "format/tokenizer.h"
 #include "reward/reward.h"
@@ -425,18 +426,21 @@ static enum dyt_status loop(struct dyti_manager *m)
 static enum dyt_status run(struct dyti_manager *m, bool resume)
 {
     char *checkpoint = NULL;
+    char aside[DYTI_PATH_BYTES] = "";
     enum dyt_status st = dyti_manager_open_folder(m);
 
     st = st != DYT_OK ? st : watch_signals(m);
     st = st != DYT_OK ? st : open_inputs(m);
     if (st == DYT_OK && resume) {
         st = dyti_manager_resume(m, &checkpoint);
+    } else if (st == DYT_OK) {
+        st = dyti_earlier_aside(m->folder, aside);
     }
     st = st != DYT_OK ? st : dyti_metrics_open(m->folder, m->step, &m->metrics);
     if (st == DYT_OK) {
         m->first_step = m->step;
         m->step_ns = dyti_now_ns();
-        dyti_manager_say_start(m, checkpoint);
+        dyti_manager_say_start(m, checkpoint, aside);
         st = dyti_manager_start(m, checkpoint);
         dyti_signals_under_way(&m->signals);
     }

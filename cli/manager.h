@@ -224,7 +224,9 @@ double dyti_series_max(const struct dyti_series *series);
 /* Mean of values [from, to). */
 double dyti_series_mean(const struct dyti_series *series, size_t from,
                         size_t to);
-void dyti_manager_say_start(struct dyti_manager *m, const char *checkpoint);
+/* aside: where an earlier run was put; "" for none. */
+void dyti_manager_say_start(struct dyti_manager *m, const char *checkpoint,
+                            const char *aside);
 void dyti_manager_say_progress(struct dyti_manager *m, const char *what,
                                uint32_t done, uint32_t total);
 enum dyt_status dyti_manager_say_step(struct dyti_manager *m,

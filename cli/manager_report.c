@@ -76,7 +76,8 @@ double dyti_series_mean(const struct dyti_series *s, size_t from, size_t to)
 /* ---- while it runs ---------------------------------------------------------
  */
 
-void dyti_manager_say_start(struct dyti_manager *m, const char *checkpoint)
+void dyti_manager_say_start(struct dyti_manager *m, const char *checkpoint,
+                            const char *aside)
 {
     const struct dyti_job *job = m->job;
     const struct dyti_layout_desc *r =
@@ -96,6 +97,9 @@ void dyti_manager_say_start(struct dyti_manager *m, const char *checkpoint)
     if (checkpoint != NULL) {
         printf("  resumes  %s (step %llu)\n", checkpoint,
                (unsigned long long)m->step);
+    }
+    if (aside[0] != '\0') {
+        printf("  earlier  %s: the run that was here before\n", aside);
     }
     fflush(stdout);
     m->last_line_ns = dyti_now_ns();

@@ -133,7 +133,10 @@ void dyti_metrics_write_docs(FILE *out)
           "`exact_match`, `switch_count`, `switch_seconds_median`, "
           "`switch_seconds_worst`, `switch_bytes`, `switch_ratio` (bandwidth "
           "over memcpy), `refit_seconds_median`, `logprob_gap_max`; null where "
-          "not measured.\n\n"
+          "not measured.\n"
+          "- `checkpoints/`, and with `checkpoint.export_hf` `export-STEP/`.\n"
+          "- `earlier-N/`: all of this of a run before, where one with the "
+          "same name was started anew and not resumed.\n\n"
           "| key | unit | meaning |\n|---|---|---|\n",
           out);
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {

@@ -174,9 +174,52 @@ static void what_does_not_fit_is_refused(void **state)
     dyt_nothing_left();
 }
 
+static size_t lines_of(const struct dyt_job *job, const char *name)
+{
+    json_t *lines = dyt_job_lines(job, name, "metrics.jsonl");
+    size_t count = json_array_size(lines);
+
+    json_decref(lines);
+    return count;
+}
+
+/* Whoever forgets --resume loses nothing, and the run that begins takes no
+ * checkpoint of another one for its own. */
+static void a_new_run_keeps_an_earlier_one(void **state)
+{
+    struct dyt_job job = dyt_job_new("tiny");
+    struct dyt_run run = dyt_job_run(&job, "steps=4", NULL);
+
+    (void)state;
+    assert_exit(0, run);
+    dyt_run_fini(&run);
+    run = dyt_job_run(&job, "steps=2", NULL);
+    assert_exit(0, run);
+    assert_says("earlier  ", run);
+    assert_says("/job/earlier-1: the run that was here before", run);
+    dyt_run_fini(&run);
+    assert_int_equal(4, lines_of(&job, "job/earlier-1"));
+    assert_int_equal(2, lines_of(&job, "job"));
+    assert_true(
+        dyt_exists("%s/job/earlier-1/checkpoints/step-00000004", job.runs));
+    assert_false(dyt_exists("%s/job/checkpoints/step-00000004", job.runs));
+    run = dyt_job_run(&job, "steps=3", "--resume", NULL);
+    assert_exit(0, run);
+    assert_says("step-00000002", run);
+    dyt_run_fini(&run);
+    assert_int_equal(3, lines_of(&job, "job"));
+    assert_false(dyt_exists("%s/job/earlier-2", job.runs));
+    run = dyt_job_run(&job, "steps=1", NULL);
+    assert_exit(0, run);
+    dyt_run_fini(&run);
+    assert_int_equal(3, lines_of(&job, "job/earlier-2"));
+    dyt_nothing_left();
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(resumed_is_bit_for_bit),
     cmocka_unit_test(another_layout_is_near),
     cmocka_unit_test(what_does_not_fit_is_refused),
+    cmocka_unit_test(a_new_run_keeps_an_earlier_one),
 };
 DYT_TEST_MAIN(tests)
