@@ -56,6 +56,10 @@ class Row:
 
     def memory(self) -> tensors.Memory:
         if self.tensor is not None:
+            if self.dtype or self.shape:
+                raise errors.InvalidError(
+                    f"row {self.name}: a tensor says its own dtype and shape: "
+                    "give them only where there is none")
             try:
                 return tensors.memory_of(self.tensor)
             except errors.Error as problem:

@@ -36,8 +36,9 @@ _TYPESTR = {"f4": "float32", "f2": "float16", "i4": "int32", "i8": "int64",
 # (code, bits) of DLPack
 _DLPACK = {(2, 32): "float32", (2, 16): "float16", (4, 16): "bfloat16",
            (0, 32): "int32", (0, 64): "int64"}
-_FORMATS = {"f": "float32", "e": "float16", "i": "int32", "q": "int64",
-            "l": "int64"}
+# (letter, bytes) of a buffer: `l` has four or eight
+_FORMATS = {("f", 4): "float32", ("e", 2): "float16", ("i", 4): "int32",
+            ("l", 4): "int32", ("l", 8): "int64", ("q", 8): "int64"}
 
 
 class _DlTensor(c.Structure):
@@ -89,7 +90,11 @@ def _from_dlpack(tensor: Any) -> Memory:
 
 def _from_buffer(buffer: Any) -> Memory:
     view = memoryview(buffer)
-    name = _FORMATS.get(view.format or "B", f"format {view.format!r}")
+    text = view.format or "B"
+    if text[0] in ">!":
+        raise errors.UnsupportedError("a buffer of big-endian numbers")
+    name = _FORMATS.get((text.lstrip("@=<"), view.itemsize),
+                        f"format {text!r}")
     if not view.c_contiguous:
         raise errors.UnsupportedError("a buffer that is not contiguous")
     if view.readonly:

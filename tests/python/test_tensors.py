@@ -116,6 +116,14 @@ def buffers_are_read():
     memory = tensors.memory_of(numbers)
     assert memory.address == numbers.buffer_info()[0]
     assert memory.shape == (3,) and memory.dtype == "float32"
+    for kind, name in ((ctypes.c_float, "float32"), (ctypes.c_int32, "int32"),
+                       (ctypes.c_int64, "int64")):
+        table = ((kind * 4) * 3)()
+        memory = tensors.memory_of(table)
+        assert memory[:4] == (ctypes.addressof(table), (3, 4), (4, 1), name)
+    support.raises(
+        errors.UnsupportedError, lambda: tensors.memory_of(
+            (ctypes.c_float.__ctype_be__ * 2)()), "big-endian")
 
 
 def dlpack_capsules_are_read():
@@ -223,6 +231,8 @@ def rows_become_structs():
     assert view.view.row_count == 2
     support.raises(errors.InvalidError, lambda: session.ViewBuffer(
         [session.Row("c", source, kind="velocity")]), "velocity", "exp_avg_sq")
+    support.raises(errors.InvalidError, lambda: session.ViewBuffer(
+        [session.Row("d", source, shape=(2, 3))]), "row d", "its own dtype")
 
 
 def tables_become_rules():
