@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/exit.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -69,6 +70,28 @@ static int check_output(const char *name, int code)
     return DYTI_EXIT_RUN;
 }
 
+/* Of the environment.  The workers of a run have their manager's, which has
+ * said what is wrong there. */
+static void read_settings(bool say)
+{
+    const char *unknown = dyti_env_unknown();
+
+    if (!dyti_log_configure(dyti_env_text(DYTI_ENV_LOG),
+                            dyti_env_text(DYTI_ENV_LOG_AREA)) &&
+        say) {
+        fprintf(stderr,
+                "dynatrain: warning: DYNATRAIN_LOG=%s is no level; `dynatrain "
+                "env` lists them\n",
+                dyti_env_text(DYTI_ENV_LOG));
+    }
+    if (unknown != NULL && say) {
+        fprintf(stderr,
+                "dynatrain: warning: %s is set and means nothing; `dynatrain "
+                "env` lists what does\n",
+                unknown);
+    }
+}
+
 /* An option, or a command that there is not: perhaps one is meant. */
 static int refuse(const char *word)
 {
@@ -94,17 +117,10 @@ static int refuse(const char *word)
 
 int main(int argc, char **argv)
 {
-    const char *unknown = dyti_env_unknown();
     char ask[] = "--help";
     char name[32]; /* what --help and messages call the command */
 
-    if (!dyti_log_configure(dyti_env_text(DYTI_ENV_LOG),
-                            dyti_env_text(DYTI_ENV_LOG_AREA))) {
-        fprintf(stderr,
-                "dynatrain: warning: DYNATRAIN_LOG=%s is no level; `dynatrain "
-                "env` lists them\n",
-                dyti_env_text(DYTI_ENV_LOG));
-    }
+    read_settings(argc < 2 || strcmp(argv[1], "worker") != 0);
     if (argc == 3 && strcmp(argv[1], "help") == 0) {
         /* `help COMMAND` is `COMMAND --help`. */
         argv[1] = argv[2];
@@ -121,12 +137,6 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
         printf("dynatrain " DYTI_VERSION "\n");
         return DYTI_EXIT_OK;
-    }
-    if (unknown != NULL) {
-        fprintf(stderr,
-                "dynatrain: warning: %s is set and means nothing; `dynatrain "
-                "env` lists what does\n",
-                unknown);
     }
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
         if (strcmp(argv[1], command[i].name) == 0) {

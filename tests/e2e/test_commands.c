@@ -315,6 +315,29 @@ static void a_misspelt_variable_is_said(void **state)
     dyt_run_fini(&run);
 }
 
+/* Once, not by each worker. */
+static void what_is_set_wrongly_is_said_once(void **state)
+{
+    struct dyt_job job = dyt_job_new("tiny");
+    struct dyt_run run;
+    size_t warnings = 0;
+
+    (void)state;
+    setenv("DYNATRAIN_LOGG", "debug", 1);
+    setenv("DYNATRAIN_LOG", "loud", 1);
+    run = dyt_job_run(&job, "steps=1", NULL);
+    unsetenv("DYNATRAIN_LOGG");
+    unsetenv("DYNATRAIN_LOG");
+    assert_exit(0, run);
+    for (const char *at = run.out; (at = strstr(at, "warning:")) != NULL;
+         at++) {
+        warnings++;
+    }
+    assert_int_equal(2, warnings);
+    dyt_run_fini(&run);
+    dyt_nothing_left();
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_command_teaches),
     cmocka_unit_test(a_dry_run_allocates_nothing),
@@ -326,5 +349,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_doctor_knows_this_machine),
     cmocka_unit_test(lost_output_is_a_failure),
     cmocka_unit_test(a_misspelt_variable_is_said),
+    cmocka_unit_test(what_is_set_wrongly_is_said_once),
 };
 DYT_TEST_MAIN(tests)
