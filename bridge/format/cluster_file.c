@@ -59,7 +59,11 @@ static enum dyt_status wrong(const struct reader *r, const struct dyti_toml *v,
                      v->key == NULL ? "this" : v->key, want);
 }
 
-/* A number in [0, most], times `factor`. */
+/* Slower than any link and shorter than any latency: seconds stay numbers that
+ * can be read. */
+#define LEAST 1e-6
+
+/* 0 or a number in [LEAST, 1e9], times `factor`. */
 static enum dyt_status read_real(const struct reader *r,
                                  const struct dyti_toml *v, double factor,
                                  bool may_be_zero, double *out)
@@ -67,10 +71,11 @@ static enum dyt_status read_real(const struct reader *r,
     double x = v->type == DYTI_TOML_INTEGER ? (double)v->integer : v->real;
 
     if ((v->type != DYTI_TOML_INTEGER && v->type != DYTI_TOML_FLOAT) ||
-        !isfinite(x) || x < 0 || x > 1e9 || (!may_be_zero && !(x > 0))) {
+        !isfinite(x) || x < 0 || x > 1e9 ||
+        (x < LEAST && (x > 0 || !may_be_zero))) {
         return wrong(r, v,
-                     may_be_zero ? "a number from 0 to 1e9"
-                                 : "a number above 0, at most 1e9");
+                     may_be_zero ? "0 or a number from 1e-6 to 1e9"
+                                 : "a number from 1e-6 to 1e9");
     }
     *out = x * factor;
     return DYT_OK;
