@@ -472,11 +472,6 @@ int dyti_engine_fd(const struct dyti_engine *e)
     return e->fd;
 }
 
-const char *dyti_engine_name(const struct dyti_engine *e)
-{
-    return e->ops->name;
-}
-
 /* ---- asking -------------------------------------------------------------- */
 
 /* Locked on DYT_OK: fill in what the call needs, then go(). */

@@ -33,7 +33,6 @@ void dyti_engine_stop(struct dyti_engine *engine, int64_t patience_ns);
 
 /* Becomes readable when a call has ended. */
 int dyti_engine_fd(const struct dyti_engine *engine);
-const char *dyti_engine_name(const struct dyti_engine *engine);
 
 /* What the thread is told to do, one at a time.  Arguments are borrowed until
  * the result is there. */

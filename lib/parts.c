@@ -72,28 +72,6 @@ enum dyt_status dyti_part_from_memory(const struct dyti_memory_view *memory,
     return DYT_OK;
 }
 
-enum dyt_status dyti_part_copy(const struct dyti_msg_part *from,
-                               struct dyti_msg_part *out_to)
-{
-    struct dyti_msg_part p;
-    enum dyt_status st = part_alloc(from->extent_count, from->shard_count, &p);
-
-    if (st != DYT_OK) {
-        return st;
-    }
-    p.pid = from->pid;
-    p.pid_start = from->pid_start;
-    memcpy(p.region_bytes, from->region_bytes, sizeof(p.region_bytes));
-    if (p.extent_count > 0) {
-        memcpy(p.extent, from->extent, p.extent_count * sizeof(*p.extent));
-    }
-    if (p.shard_count > 0) {
-        memcpy(p.shard, from->shard, p.shard_count * sizeof(*p.shard));
-    }
-    *out_to = p;
-    return DYT_OK;
-}
-
 /* ---- and back ------------------------------------------------------------ */
 
 static enum dyt_status check_shard(const struct dyti_model *catalogue,

@@ -9,8 +9,6 @@
 /* A copy. */
 enum dyt_status dyti_part_from_memory(const struct dyti_memory_view *memory,
                                       struct dyti_msg_part *out_part);
-enum dyt_status dyti_part_copy(const struct dyti_msg_part *from,
-                               struct dyti_msg_part *out_to);
 /* What came from outside is checked against the catalogue.
  * DYT_ERR_FORMAT: names what does not belong there. */
 enum dyt_status dyti_part_to_memory(const struct dyti_model *catalogue,

@@ -3,8 +3,6 @@
 
 #include "base/banned.h"
 
-#include <math.h>
-
 static void free_means(struct dyti_score_mean *mean, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -24,17 +22,6 @@ double dyti_score_report_mean(const struct dyti_score_report *report)
 {
     return report->samples == 0 ? 0.0
                                 : report->reward_sum / (double)report->samples;
-}
-
-double dyti_score_report_std(const struct dyti_score_report *report)
-{
-    double mean = dyti_score_report_mean(report), square;
-
-    if (report->samples == 0) {
-        return 0.0;
-    }
-    square = report->reward_square_sum / (double)report->samples - mean * mean;
-    return square > 0.0 ? sqrt(square) : 0.0;
 }
 
 static bool named(const char *have, const char *name, const char *part)
@@ -104,7 +91,6 @@ void dyti_report_group(struct dyti_score_report *report,
         }
         report->samples++;
         report->reward_sum += reward;
-        report->reward_square_sum += reward * reward;
         first = first == NULL ? &sample[i] : first;
         spread = spread || sample[i].reward < first->reward ||
                  sample[i].reward > first->reward;

@@ -85,7 +85,7 @@ struct dyti_score_report {
     uint64_t exact;    /* used, and every function gave at least 1 */
     uint64_t groups;   /* with a used sample */
     uint64_t zero_std; /* of these: all rewards equal */
-    double reward_sum, reward_square_sum; /* of used samples */
+    double reward_sum; /* of used samples */
     /* By name: each function; NAME/x of a command's components; "overlong". */
     struct dyti_score_mean *component; /* [component_count], owned */
     uint32_t component_count;
@@ -94,9 +94,8 @@ struct dyti_score_report {
 };
 
 void dyti_score_report_fini(struct dyti_score_report *report);
-/* Mean and standard deviation (over n) of the used samples; 0 without any. */
+/* Of the used samples; 0 without any. */
 double dyti_score_report_mean(const struct dyti_score_report *report);
-double dyti_score_report_std(const struct dyti_score_report *report);
 
 /**
  * Judge all samples of a batch: sets reward and dropped of each.  Whole groups

@@ -39,23 +39,6 @@ enum dyt_status dyti_region_take(struct dyti_region *region, uint64_t bytes,
     return DYT_OK;
 }
 
-enum dyt_status dyti_region_take_zero(struct dyti_region *region,
-                                      uint64_t bytes, uint64_t align,
-                                      void **out)
-{
-    void *piece = NULL;
-    enum dyt_status st = dyti_region_take(region, bytes, align, &piece);
-
-    if (st != DYT_OK) {
-        return st;
-    }
-    if (region->base != NULL && bytes > 0) {
-        memset(piece, 0, (size_t)bytes);
-    }
-    *out = piece;
-    return DYT_OK;
-}
-
 enum dyt_status dyti_region_take_items(struct dyti_region *region,
                                        uint64_t count, uint64_t item_bytes,
                                        void **out)

@@ -30,11 +30,6 @@ void dyti_region_init(struct dyti_region *region, void *base, uint64_t bytes);
 enum dyt_status dyti_region_take(struct dyti_region *region, uint64_t bytes,
                                  uint64_t align, void **out);
 
-/* As dyti_region_take, filled with zeros. */
-enum dyt_status dyti_region_take_zero(struct dyti_region *region,
-                                      uint64_t bytes, uint64_t align,
-                                      void **out);
-
 /* dyti_region_rewind gives back all that was taken since the mark. */
 static inline uint64_t dyti_region_mark(const struct dyti_region *region)
 {

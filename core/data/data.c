@@ -68,28 +68,6 @@ enum dyt_status dyti_prompt_copy(const struct dyti_prompt *from,
     return DYT_OK;
 }
 
-enum dyt_status dyti_sample_copy(const struct dyti_sample *from,
-                                 struct dyti_sample *out_to)
-{
-    struct dyti_sample to = *from;
-    uint32_t n = from->count;
-
-    to.ids = NULL;
-    to.raw = to.processed = NULL;
-    to.span = NULL;
-    if (!copy_array(from->ids, n, sizeof(*from->ids), &to.ids) ||
-        !copy_array(from->raw, n, sizeof(*from->raw), &to.raw) ||
-        !copy_array(from->processed, n, sizeof(*from->processed),
-                    &to.processed) ||
-        !copy_array(from->span, from->span_count, sizeof(*from->span),
-                    &to.span)) {
-        dyti_sample_fini(&to);
-        return DYTI_FAIL(DYT_ERR_NOMEM, "a sample of %u tokens", n);
-    }
-    *out_to = to;
-    return DYT_OK;
-}
-
 enum dyt_status dyti_sample_reserve(struct dyti_sample *sample, uint32_t count)
 {
     size_t n = count > 0 ? count : 1;

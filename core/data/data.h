@@ -62,11 +62,9 @@ void dyti_prompt_fini(struct dyti_prompt *prompt);
 void dyti_sample_fini(struct dyti_sample *sample);
 void dyti_batch_fini(struct dyti_batch *batch);
 
-/* Deep copies. */
+/* A deep copy. */
 enum dyt_status dyti_prompt_copy(const struct dyti_prompt *from,
                                  struct dyti_prompt *out_to);
-enum dyt_status dyti_sample_copy(const struct dyti_sample *from,
-                                 struct dyti_sample *out_to);
 
 /* Room for `count` tokens in every array of an empty sample. */
 enum dyt_status dyti_sample_reserve(struct dyti_sample *sample, uint32_t count);

@@ -89,9 +89,6 @@ extern const struct dyti_dialect_ops dyti_dialect_vllm;
 /* By enum dyti_dialect; NULL outside the table and for LIST. */
 const struct dyti_dialect_ops *dyti_dialect_ops(enum dyti_dialect dialect);
 const char *dyti_dialect_name(enum dyti_dialect dialect); /* static */
-/* DYT_ERR_CONFIG names the nearest dialect. */
-enum dyt_status dyti_dialect_by_name(const char *name,
-                                     enum dyti_dialect *out_dialect);
 
 /* ---- what the dialects share (members.c) --------------------------------- */
 

@@ -59,7 +59,7 @@ static void too_much_is_refused_and_nothing_is_taken(void **state)
     assert_status(DYT_ERR_NOMEM,
                   dyti_region_take(&region, UINT64_MAX, 1, &got));
     assert_status(DYT_ERR_NOMEM,
-                  dyti_region_take_zero(&region, UINT64_MAX - 61, 64, &got));
+                  dyti_region_take(&region, UINT64_MAX - 61, 64, &got));
     assert_status(DYT_ERR_INVALID, dyti_region_take(&region, 1, 0, &got));
     assert_status(DYT_ERR_INVALID, dyti_region_take(&region, 1, 24, &got));
     assert_status(DYT_ERR_OVERFLOW,
@@ -91,22 +91,6 @@ static void rewind_gives_back_and_high_water_stays(void **state)
     assert_int_equal(48, region.high_water);
 }
 
-static void zeroed_piece_is_zero_and_its_neighbours_are_not(void **state)
-{
-    unsigned char memory[48];
-    struct dyti_region region;
-    void *got = NULL;
-
-    (void)state;
-    memset(memory, 0xee, sizeof(memory));
-    dyti_region_init(&region, memory, sizeof(memory));
-    assert_ok(dyti_region_take(&region, 8, 1, &got));
-    assert_ok(dyti_region_take_zero(&region, 16, 1, &got));
-    for (size_t i = 0; i < sizeof(memory); i++) {
-        assert_int_equal(i >= 8 && i < 24 ? 0 : 0xee, memory[i]);
-    }
-}
-
 /* A region without memory measures what one with memory would take. */
 static void measuring_agrees_with_taking(void **state)
 {
@@ -125,7 +109,7 @@ static void measuring_agrees_with_taking(void **state)
             void *a = NULL, *b = NULL;
 
             assert_ok(dyti_region_take(&real, bytes, align, &a));
-            assert_ok(dyti_region_take_zero(&ghost, bytes, align, &b));
+            assert_ok(dyti_region_take(&ghost, bytes, align, &b));
             assert_int_equal((unsigned char *)a - memory, (uintptr_t)b);
             assert_int_equal(0, (uintptr_t)a % align);
         }
@@ -154,7 +138,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(alignment_is_of_the_address_not_of_the_offset),
     cmocka_unit_test(too_much_is_refused_and_nothing_is_taken),
     cmocka_unit_test(rewind_gives_back_and_high_water_stays),
-    cmocka_unit_test(zeroed_piece_is_zero_and_its_neighbours_are_not),
     cmocka_unit_test(measuring_agrees_with_taking),
     cmocka_unit_test(typed_pieces_are_64_byte_aligned),
 };
