@@ -20,29 +20,45 @@ struct side {
     unsigned char *at;
 };
 
+/* A stream, and a buffer of `bytes` that each hold the rank's number. */
+static inline enum dyt_status side_make(const struct dyt_rank *me,
+                                        uint64_t bytes, struct side *side)
+{
+    *side = (struct side){0};
+    return cudaStreamCreateWithFlags(&side->stream, cudaStreamNonBlocking) ==
+                       cudaSuccess &&
+                   cudaMalloc((void **)&side->at, bytes) == cudaSuccess &&
+                   cudaMemset(side->at, (int)me->rank, bytes) == cudaSuccess &&
+                   cudaDeviceSynchronize() == cudaSuccess
+               ? DYT_OK
+               : DYT_ERR_DEVICE;
+}
+
+static inline struct dyti_group_params side_params(
+    const struct dyt_rank *me, const struct group_fixture *fixture,
+    int64_t timeout_ns, const struct side *side)
+{
+    return (struct dyti_group_params){.struct_size =
+                                          sizeof(struct dyti_group_params),
+                                      .name = "test",
+                                      .rank = me->rank,
+                                      .size = me->size,
+                                      .shared = fixture->region,
+                                      .shared_bytes = fixture->region_bytes,
+                                      .abort = fixture->abort,
+                                      .timeout_ns = timeout_ns,
+                                      .stream = side->stream};
+}
+
 static inline enum dyt_status side_open(struct dyt_rank *me,
                                         const struct group_fixture *fixture,
                                         int64_t timeout_ns, struct side *side)
 {
-    struct dyti_group_params params = {.struct_size = sizeof(params),
-                                       .name = "test",
-                                       .rank = me->rank,
-                                       .size = me->size,
-                                       .shared = fixture->region,
-                                       .shared_bytes = fixture->region_bytes,
-                                       .abort = fixture->abort,
-                                       .timeout_ns = timeout_ns};
+    enum dyt_status st = side_make(me, BYTES, side);
+    struct dyti_group_params params =
+        side_params(me, fixture, timeout_ns, side);
 
-    *side = (struct side){0};
-    if (cudaStreamCreateWithFlags(&side->stream, cudaStreamNonBlocking) !=
-            cudaSuccess ||
-        cudaMalloc((void **)&side->at, BYTES) != cudaSuccess ||
-        cudaMemset(side->at, (int)me->rank, BYTES) != cudaSuccess ||
-        cudaDeviceSynchronize() != cudaSuccess) {
-        return DYT_ERR_DEVICE;
-    }
-    params.stream = side->stream;
-    return dyti_group_nccl.open(&params, &side->group);
+    return st == DYT_OK ? dyti_group_nccl.open(&params, &side->group) : st;
 }
 
 static inline void side_close(struct side *side)
@@ -61,22 +77,32 @@ static inline unsigned char byte_at(const struct side *side, uint64_t i)
     return byte;
 }
 
+static inline struct group_fixture side_fixture(uint64_t bytes)
+{
+    char *page = dyt_ranks_shared(4096);
+
+    return (struct group_fixture){.ops = &dyti_group_nccl,
+                                  .region_bytes = bytes,
+                                  .region = dyt_ranks_shared(bytes),
+                                  .abort = (void *)page,
+                                  .arrived = (void *)(page + 64)};
+}
+
+static inline void side_fixture_fini(struct group_fixture *f)
+{
+    munmap(f->region, f->region_bytes);
+    munmap((void *)f->abort, 4096);
+}
+
 static inline void run(enum dyt_ranks_kind kind, uint32_t size,
                        group_check_fn check)
 {
     uint64_t bytes =
         dyti_group_nccl.region_bytes(size) + dyti_group_shm.region_bytes(size);
-    char *page = dyt_ranks_shared(4096);
-    struct group_call call = {.fixture = {.ops = &dyti_group_nccl,
-                                          .region_bytes = bytes,
-                                          .region = dyt_ranks_shared(bytes),
-                                          .abort = (void *)page,
-                                          .arrived = (void *)(page + 64)},
-                              .check = check};
+    struct group_call call = {.fixture = side_fixture(bytes), .check = check};
 
     dyt_ranks_run(kind, size, group_body, &call);
-    munmap(call.fixture.region, bytes);
-    munmap(page, 4096);
+    side_fixture_fini(&call.fixture);
 }
 
 /* What a manager does. */

@@ -15,32 +15,18 @@ static enum dyt_status hosts_open(struct dyt_rank *me,
                                   const struct group_fixture *fixture,
                                   int64_t timeout_ns, struct hosts *h)
 {
-    struct dyti_group_params params = {.struct_size = sizeof(params),
-                                       .name = "test",
-                                       .rank = me->rank,
-                                       .size = me->size,
-                                       .shared = fixture->region,
-                                       .shared_bytes = fixture->region_bytes,
-                                       .abort = fixture->abort,
-                                       .timeout_ns = timeout_ns};
+    struct dyti_group_params params;
     enum dyt_status st;
 
     *h = (struct hosts){
         .carrier = {.ops = &dyti_group_shm, .rank = me->rank, .size = me->size},
         .own = calloc(1, fixture->region_bytes)};
-    if (h->own == NULL ||
-        cudaStreamCreateWithFlags(&h->side.stream, cudaStreamNonBlocking) !=
-            cudaSuccess ||
-        cudaMalloc((void **)&h->side.at, BYTES) != cudaSuccess ||
-        cudaMemset(h->side.at, (int)me->rank, BYTES) != cudaSuccess ||
-        cudaDeviceSynchronize() != cudaSuccess) {
-        return DYT_ERR_DEVICE;
-    }
-    st = dyti_group_shm.open(&params, &h->carrier.self);
+    st = h->own == NULL ? DYT_ERR_NOMEM : side_make(me, BYTES, &h->side);
+    params = side_params(me, fixture, timeout_ns, &h->side);
+    st = st == DYT_OK ? dyti_group_shm.open(&params, &h->carrier.self) : st;
     params.apart = true;
     params.carrier = &h->carrier;
     params.shared = h->own;
-    params.stream = h->side.stream;
     return st == DYT_OK ? dyti_group_nccl.open(&params, &h->side.group) : st;
 }
 
@@ -146,6 +132,43 @@ static void whoever_dies_all_hear(void **state)
     dyt_ranks_on_death = NULL;
 }
 
+/* ---- who comes late ---------------------------------------------------------
+ */
+
+/* The first member gives up on them, and closes; they hear it at once. */
+static void check_late(struct dyt_rank *me, const struct group_fixture *fixture)
+{
+    const struct dyti_group_ops *ops = fixture->ops;
+    struct hosts h;
+
+    rank_ok(me,
+            hosts_open(me, fixture,
+                       me->rank == 0 ? 200000000 : 4 * GROUP_PATIENCE_NS, &h));
+    rank_ok(me, ops->barrier(h.side.group));
+    if (me->rank == 0) {
+        rank_status(me, DYT_ERR_TIMEOUT, ops->barrier(h.side.group));
+        ops->close(h.side.group);
+        h.side.group = NULL;
+        atomic_fetch_add(fixture->arrived, 1);
+        group_await(me, fixture, SIZE);
+    } else {
+        group_await(me, fixture, 1);
+        rank_status(me, DYT_ERR_PEER, ops->barrier(h.side.group));
+        rank_true(me, strstr(dyti_error_text(), "has left the group") != NULL);
+        atomic_fetch_add(fixture->arrived, 1);
+    }
+    hosts_close(&h);
+}
+
+static void who_comes_late_hears_that_it_is_over(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 2; kind++) {
+        gpusim_reset();
+        run((enum dyt_ranks_kind)kind, SIZE, check_late);
+    }
+}
+
 /* ---- without --------------------------------------------------------------
  */
 
@@ -176,6 +199,7 @@ static void without_a_carrier_it_is_refused(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(joint_messages_go_too),
     cmocka_unit_test(whoever_dies_all_hear),
+    cmocka_unit_test(who_comes_late_hears_that_it_is_over),
     cmocka_unit_test(without_a_carrier_it_is_refused),
 };
 DYT_TEST_MAIN(tests)

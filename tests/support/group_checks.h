@@ -482,17 +482,17 @@ static inline void check_mismatch(struct dyt_rank *me,
                                   const struct group_fixture *fixture)
 {
     const struct dyti_group_ops *ops = fixture->ops;
+    enum dyt_status st = DYT_OK;
     float x[2] = {0};
     void *group = NULL;
 
     rank_ok(me, group_open(me, fixture, GROUP_PATIENCE_NS, &group));
     if (me->size > 1) {
+        st = me->rank == 0
+                 ? DYT_OK
+                 : ops->all_reduce(group, x, me->rank == 1, DYTI_SUM_F32);
         rank_status(me, DYT_ERR_INVALID,
-                    me->rank == 0 ? ops->barrier(group)
-                    : ops->all_reduce(group, x, me->rank == 1, DYTI_SUM_F32) ==
-                            DYT_OK
-                        ? ops->barrier(group)
-                        : DYT_ERR_INVALID);
+                    st == DYT_OK ? ops->barrier(group) : st);
     }
     ops->close(group);
 }

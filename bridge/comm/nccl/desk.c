@@ -2,56 +2,17 @@
  * thread of it does there what the others ask for, over a group of hosts that
  * is theirs alone (params.carrier).  A member asks one thing at a time and
  * waits for the answer, so that the region's rules hold for all alike. */
-#include "comm/nccl/nccl_group.h"
+#include "comm/nccl/desk.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MET_MOST 32u
-#define BYE_NS   5000000000 /* in which the others close, too */
-
-enum op { OPEN = 1, MEET, OFFER, JOIN, LACKS, TAKE, WITHDRAW, BYE };
-
-/* What a member asks; a team's list stands behind it. */
-struct request {
-    uint32_t op, number; /* OPEN: how often; MEET: which round */
-    uint64_t tag;
-    uint32_t size; /* of the team's list */
-    uint16_t place;
-    struct dyti_nccl_offer offer;
-};
-
-struct met {
-    uint64_t other_bytes;
-    uint16_t place;
-    bool is_wrong;
-    unsigned char head[DYTI_P2P_HEAD_BYTES];
-};
-
-struct reply {
-    int32_t status;
-    uint32_t who;   /* has not come, or lacks it; size: nobody */
-    uint32_t wrong; /* MEET: is in another call; size: nobody */
-    uint32_t count; /* TAKE */
-    unsigned char id[NCCL_UNIQUE_ID_BYTES];
-    bool is_met[DYTI_GROUP_POSTS];
-    struct met met[MET_MOST];
-};
-
-/* Of a member that asks. */
-struct dyti_nccl_desk {
-    struct dyti_group carrier;
-    struct request *request; /* with room for a list of all; owned */
-    uint64_t request_bytes;
-    struct reply reply;
-};
-
 /* One of them, as the first member knows it. */
 struct client {
-    struct dyti_nccl_group as; /* who it is, in the region */
-    struct request *request;   /* owned */
-    struct reply reply;
+    struct dyti_nccl_group as;         /* who it is, in the region */
+    struct dyti_nccl_request *request; /* owned */
+    struct dyti_nccl_reply reply;
     uint64_t ticket;
     bool answers; /* the ticket is of the reply */
     bool gone;
@@ -64,162 +25,9 @@ struct dyti_nccl_server {
     uint32_t size;
     pthread_t thread;
     bool runs;
-    _Atomic bool stops;
-    _Atomic uint32_t present; /* have not said goodbye */
+    _Atomic bool stops, is_lost; /* lost: the carrier has failed */
+    _Atomic uint32_t present;    /* have not said goodbye */
 };
-
-/* ---- asking ---------------------------------------------------------------
- */
-
-/* Until a ticket of the carrier is done. */
-static enum dyt_status carried(struct dyti_nccl_group *group, uint64_t ticket,
-                               int64_t deadline)
-{
-    const struct dyti_group *c = &group->desk->carrier;
-    uint32_t turn = 0;
-    enum dyt_status st;
-
-    while ((st = c->ops->poll(c->self, ticket)) == DYT_PENDING) {
-        st = dyti_nccl_look_at_abort(group);
-        if (st == DYT_OK && deadline > 0 && dyti_nccl_now_ns() > deadline) {
-            st = DYTI_FAIL(DYT_ERR_TIMEOUT,
-                           "group %s: rank %u: no answer of rank %u, which "
-                           "keeps the list of messages",
-                           group->name, group->world_rank[group->rank],
-                           group->world_rank[0]);
-        }
-        if (st != DYT_OK) {
-            return st;
-        }
-        dyti_nccl_rest(&turn);
-    }
-    return st;
-}
-
-static enum dyt_status ask(struct dyti_nccl_group *group, enum op op)
-{
-    struct dyti_nccl_desk *desk = group->desk;
-    const struct dyti_group *c = &desk->carrier;
-    const struct dyti_p2p message[2] = {
-        {.buf = &desk->reply, .size_bytes = sizeof(desk->reply)},
-        {.is_send = true,
-         .buf = desk->request,
-         .size_bytes = desk->request_bytes}};
-    int64_t deadline =
-        op == OPEN ? dyti_nccl_open_deadline(group) : dyti_nccl_deadline(group);
-    uint64_t ticket[2] = {0};
-    enum dyt_status st = DYT_OK;
-
-    if (group->broken != DYT_OK) {
-        return dyti_nccl_enter(group);
-    }
-    desk->request->op = (uint32_t)op;
-    for (int i = 0; i < 2 && st == DYT_OK; i++) {
-        st = c->ops->post(c->self, &message[i], &ticket[i]);
-    }
-    for (int i = 1; i >= 0 && st == DYT_OK; i--) {
-        st = carried(group, ticket[i], deadline);
-    }
-    if (st == DYT_OK && desk->reply.status != DYT_OK) {
-        return DYTI_FAIL((enum dyt_status)desk->reply.status,
-                         "group %s: rank %u keeps the list of messages, and "
-                         "refuses",
-                         group->name, group->world_rank[0]);
-    }
-    return st == DYT_OK ? st : dyti_nccl_break(group, st);
-}
-
-enum dyt_status dyti_nccl_desk_open(struct dyti_nccl_group *group,
-                                    uint32_t opens, uint32_t *out_who)
-{
-    enum dyt_status st;
-
-    group->desk->request->number = opens;
-    st = ask(group, OPEN);
-    if (st == DYT_OK) {
-        *out_who = group->desk->reply.who;
-        memcpy(group->home->id, group->desk->reply.id, sizeof(group->home->id));
-        atomic_store(&group->home->id_of,
-                     *out_who == group->size ? opens : opens - 1);
-    }
-    return st;
-}
-
-enum dyt_status dyti_nccl_desk_meet(struct dyti_nccl_group *group, uint64_t tag,
-                                    uint32_t *out_behind, uint32_t *out_wrong)
-{
-    enum dyt_status st;
-
-    group->desk->request->number = group->round;
-    group->desk->request->tag = tag;
-    st = ask(group, MEET);
-    if (st == DYT_OK) {
-        *out_behind = group->desk->reply.who;
-        *out_wrong = group->desk->reply.wrong;
-    }
-    return st;
-}
-
-static void put_offer(struct dyti_nccl_group *group, uint16_t place,
-                      const uint32_t *member, uint32_t size)
-{
-    struct request *request = group->desk->request;
-
-    request->place = place;
-    request->offer = group->member[group->rank].offer[place - 1];
-    request->size = size;
-    if (size > 0) {
-        memcpy(request + 1, member, size * sizeof(*member));
-    }
-}
-
-enum dyt_status dyti_nccl_desk_offer(struct dyti_nccl_group *group,
-                                     uint16_t place, const uint32_t *member,
-                                     uint32_t size)
-{
-    put_offer(group, place, member, size);
-    return ask(group, size == 0 ? OFFER : JOIN);
-}
-
-uint32_t dyti_nccl_desk_who_lacks(struct dyti_nccl_group *group, uint16_t place,
-                                  const uint32_t *member, uint32_t size)
-{
-    put_offer(group, place, member, size);
-    return ask(group, LACKS) == DYT_OK ? group->desk->reply.who : UINT32_MAX;
-}
-
-enum dyt_status dyti_nccl_desk_take(struct dyti_nccl_group *group,
-                                    uint16_t place[DYTI_GROUP_POSTS],
-                                    uint32_t *out_count)
-{
-    const struct reply *reply = &group->desk->reply;
-    enum dyt_status st = ask(group, TAKE);
-
-    for (uint32_t i = 0; st == DYT_OK && i < reply->count; i++) {
-        const struct met *met = &reply->met[i];
-        struct dyti_nccl_offer *offer =
-            &group->member[group->rank].offer[met->place - 1];
-
-        place[i] = met->place;
-        offer->is_wrong = met->is_wrong;
-        offer->other_bytes = met->other_bytes;
-        memcpy(offer->head, met->head, sizeof(offer->head));
-    }
-    *out_count = st == DYT_OK ? reply->count : 0;
-    return st;
-}
-
-enum dyt_status dyti_nccl_desk_withdraw(struct dyti_nccl_group *group,
-                                        bool is_met[DYTI_GROUP_POSTS])
-{
-    enum dyt_status st = ask(group, WITHDRAW);
-
-    if (st == DYT_OK) {
-        memcpy(is_met, group->desk->reply.is_met,
-               sizeof(group->desk->reply.is_met));
-    }
-    return st;
-}
 
 /* ---- answering ------------------------------------------------------------
  */
@@ -260,15 +68,16 @@ static enum dyt_status answer_take(struct client *c)
     struct dyti_nccl_group *as = &c->as;
     uint16_t place[DYTI_GROUP_POSTS];
     enum dyt_status st =
-        dyti_nccl_take_some(as, place, MET_MOST, &c->reply.count);
+        dyti_nccl_take_some(as, place, DYTI_NCCL_MET_MOST, &c->reply.count);
 
     for (uint32_t i = 0; st == DYT_OK && i < c->reply.count; i++) {
         const struct dyti_nccl_offer *offer =
             &as->member[as->rank].offer[place[i] - 1];
 
-        c->reply.met[i] = (struct met){.other_bytes = offer->other_bytes,
-                                       .place = place[i],
-                                       .is_wrong = offer->is_wrong};
+        c->reply.met[i] =
+            (struct dyti_nccl_met){.other_bytes = offer->other_bytes,
+                                   .place = place[i],
+                                   .is_wrong = offer->is_wrong};
         memcpy(c->reply.met[i].head, offer->head, sizeof(offer->head));
     }
     return st;
@@ -276,13 +85,15 @@ static enum dyt_status answer_take(struct client *c)
 
 static bool is_sound(const struct client *c)
 {
-    const struct request *r = c->request;
+    const struct dyti_nccl_request *r = c->request;
     const uint32_t *member = (const uint32_t *)(const void *)(r + 1);
     bool sound = r->size <= c->as.size;
 
-    if (r->op == OFFER || r->op == JOIN || r->op == LACKS) {
+    if (r->op == DYTI_NCCL_ASK_OFFER || r->op == DYTI_NCCL_ASK_JOIN ||
+        r->op == DYTI_NCCL_ASK_LACKS) {
         sound = sound && r->place > 0 && r->place <= DYTI_GROUP_POSTS;
-        sound = sound && (r->op != OFFER || r->offer.peer < c->as.size);
+        sound = sound &&
+                (r->op != DYTI_NCCL_ASK_OFFER || r->offer.peer < c->as.size);
     }
     for (uint32_t i = 0; sound && i < r->size; i++) {
         sound = member[i] < c->as.size;
@@ -293,35 +104,35 @@ static bool is_sound(const struct client *c)
 static enum dyt_status answer(struct dyti_nccl_server *server, struct client *c)
 {
     struct dyti_nccl_group *as = &c->as;
-    const struct request *r = c->request;
+    const struct dyti_nccl_request *r = c->request;
     const uint32_t *member = (const uint32_t *)(const void *)(r + 1);
 
-    c->reply = (struct reply){0};
+    c->reply = (struct dyti_nccl_reply){0};
     if (!is_sound(c)) {
         return DYT_ERR_INVALID;
     }
-    if (r->op == OFFER || r->op == JOIN) {
+    if (r->op == DYTI_NCCL_ASK_OFFER || r->op == DYTI_NCCL_ASK_JOIN) {
         as->member[as->rank].offer[r->place - 1] = r->offer;
     }
-    switch ((enum op)r->op) {
-    case OPEN:
+    switch ((enum dyti_nccl_op)r->op) {
+    case DYTI_NCCL_ASK_OPEN:
         answer_open(c);
         return DYT_OK;
-    case MEET:
+    case DYTI_NCCL_ASK_MEET:
         answer_meet(c);
         return DYT_OK;
-    case OFFER:
+    case DYTI_NCCL_ASK_OFFER:
         return dyti_nccl_offer(as, r->place);
-    case JOIN:
+    case DYTI_NCCL_ASK_JOIN:
         return dyti_nccl_offer_joint(as, r->place, member, r->size);
-    case LACKS:
+    case DYTI_NCCL_ASK_LACKS:
         c->reply.who = dyti_nccl_who_lacks(as, r->place, member, r->size);
         return DYT_OK;
-    case TAKE:
+    case DYTI_NCCL_ASK_TAKE:
         return answer_take(c);
-    case WITHDRAW:
+    case DYTI_NCCL_ASK_WITHDRAW:
         return dyti_nccl_withdraw(as, c->reply.is_met);
-    case BYE:
+    case DYTI_NCCL_ASK_BYE:
         c->gone = true;
         (void)atomic_fetch_sub(&server->present, 1);
         return DYT_OK;
@@ -366,6 +177,51 @@ static enum dyt_status attend(struct dyti_nccl_server *server, uint32_t member,
     return post(server, member, true);
 }
 
+/* Whoever asks later is told at once, and not by his deadline, that nobody
+ * answers any more: the answer to it is sent before.  DYT_PENDING: not all have
+ * been told. */
+static enum dyt_status tell_closed(struct dyti_nccl_server *server,
+                                   bool *is_told)
+{
+    enum dyt_status left = DYT_OK;
+
+    for (uint32_t m = 1; m < server->size; m++) {
+        struct client *c = &server->client[m];
+        enum dyt_status st = DYT_OK;
+
+        if (c->gone) {
+            continue;
+        }
+        if (c->answers) {
+            st = server->carrier.ops->poll(server->carrier.self, c->ticket);
+            c->answers = st == DYT_PENDING;
+        }
+        if (st == DYT_OK && !is_told[m]) {
+            is_told[m] = true;
+            c->reply = (struct dyti_nccl_reply){.status = DYTI_NCCL_CLOSED};
+            st = post(server, m, true);
+        }
+        if (st != DYT_OK && st != DYT_PENDING) {
+            return st;
+        }
+        left = c->answers ? DYT_PENDING : left;
+    }
+    return left;
+}
+
+static void close_counter(struct dyti_nccl_server *server)
+{
+    bool *is_told = calloc(server->size, sizeof(*is_told));
+    int64_t until = dyti_nccl_now_ns() + DYTI_NCCL_BRIEF_NS;
+    uint32_t turn = 0;
+
+    while (is_told != NULL && tell_closed(server, is_told) == DYT_PENDING &&
+           dyti_nccl_now_ns() < until) {
+        dyti_nccl_rest(&turn);
+    }
+    free(is_told);
+}
+
 /* Ends when it is told to, or when a connection ends: then the others hear no
  * more, and so of it. */
 static void *serve(void *arg)
@@ -383,28 +239,15 @@ static void *serve(void *arg)
         turn = moved ? 0 : turn;
         dyti_nccl_rest(&turn);
     }
+    if (st == DYT_OK && atomic_load(&server->present) > 0) {
+        close_counter(server);
+    }
+    atomic_store(&server->is_lost, st != DYT_OK);
     return NULL;
 }
 
 /* ---- open and close -------------------------------------------------------
  */
-
-static enum dyt_status open_desk(struct dyti_nccl_group *group,
-                                 const struct dyti_group *carrier,
-                                 uint64_t bytes)
-{
-    struct dyti_nccl_desk *desk = calloc(1, sizeof(*desk));
-
-    group->desk = desk;
-    if (desk != NULL) {
-        desk->carrier = *carrier;
-        desk->request = calloc(1, bytes);
-        desk->request_bytes = bytes;
-    }
-    return desk == NULL || desk->request == NULL
-               ? DYTI_FAIL(DYT_ERR_NOMEM, "group %s: room to ask", group->name)
-               : DYT_OK;
-}
 
 static enum dyt_status open_server(struct dyti_nccl_group *group,
                                    const struct dyti_group *carrier,
@@ -454,25 +297,39 @@ static enum dyt_status open_server(struct dyti_nccl_group *group,
 enum dyt_status dyti_nccl_desk_init(struct dyti_nccl_group *group,
                                     const struct dyti_group *carrier)
 {
-    uint64_t bytes = sizeof(struct request) + group->size * sizeof(uint32_t);
+    uint64_t bytes =
+        sizeof(struct dyti_nccl_request) + group->size * sizeof(uint32_t);
 
     if (group->size == 1) {
         return DYT_OK;
     }
     return group->rank == 0 ? open_server(group, carrier, bytes)
-                            : open_desk(group, carrier, bytes);
+                            : dyti_nccl_desk_begin(group, carrier, bytes);
+}
+
+/* How long the others may take to close.  None of them does after an abort; if
+ * somebody is missing, others only; members that are in different calls have
+ * all come. */
+static int64_t patience_ns(const struct dyti_nccl_group *group)
+{
+    if (atomic_load(&group->abort->value) != 0 ||
+        atomic_load(&group->server->is_lost)) {
+        return 0;
+    }
+    return group->broken == DYT_OK || group->broken == DYT_ERR_INVALID
+               ? DYTI_NCCL_BYE_NS
+               : DYTI_NCCL_BRIEF_NS;
 }
 
 /* Those that still wait for an answer get it. */
 static void close_server(struct dyti_nccl_group *group)
 {
     struct dyti_nccl_server *server = group->server;
-    int64_t until = dyti_nccl_now_ns() + BYE_NS;
+    int64_t from = dyti_nccl_now_ns();
     uint32_t turn = 0;
 
-    while (server->runs && group->broken == DYT_OK &&
-           atomic_load(&server->present) > 0 && dyti_nccl_now_ns() < until &&
-           atomic_load(&group->abort->value) == 0) {
+    while (server->runs && atomic_load(&server->present) > 0 &&
+           dyti_nccl_now_ns() - from < patience_ns(group)) {
         dyti_nccl_rest(&turn);
     }
     atomic_store(&server->stops, true);
@@ -489,36 +346,12 @@ static void close_server(struct dyti_nccl_group *group)
     free(server);
 }
 
-static void close_desk(struct dyti_nccl_group *group)
-{
-    struct dyti_nccl_desk *desk = group->desk;
-    const struct dyti_group *c = &desk->carrier;
-    uint64_t ticket = 0;
-
-    if (desk->request != NULL && group->broken == DYT_OK) {
-        const struct dyti_p2p bye = {.is_send = true,
-                                     .buf = desk->request,
-                                     .size_bytes = desk->request_bytes};
-
-        memset(desk->request, 0, sizeof(*desk->request));
-        desk->request->op = BYE;
-        if (c->ops->post(c->self, &bye, &ticket) != DYT_OK ||
-            carried(group, ticket, dyti_nccl_now_ns() + BYE_NS) != DYT_OK) {
-            c->ops->cancel(c->self);
-        }
-    } else {
-        c->ops->cancel(c->self);
-    }
-    free(desk->request);
-    free(desk);
-}
-
 void dyti_nccl_desk_fini(struct dyti_nccl_group *group)
 {
     if (group->server != NULL) {
         close_server(group);
     }
     if (group->desk != NULL) {
-        close_desk(group);
+        dyti_nccl_desk_end(group);
     }
 }

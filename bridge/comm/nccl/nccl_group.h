@@ -121,7 +121,7 @@ struct dyti_nccl_attached {
     void *handle; /* NULL: it goes without */
 };
 
-struct dyti_nccl_desk;   /* desk.c: of a member that asks the first one */
+struct dyti_nccl_desk;   /* desk_ask.c: of a member that asks the first one */
 struct dyti_nccl_server; /* of the first one */
 
 struct dyti_nccl_group {
@@ -278,7 +278,8 @@ enum dyt_status dyti_nccl_take_some(struct dyti_nccl_group *group,
 enum dyt_status dyti_nccl_withdraw(struct dyti_nccl_group *group,
                                    bool is_met[DYTI_GROUP_POSTS]);
 
-/* ---- desk.c: members that share no memory ---------------------------------
+/* ---- desk.c, desk_ask.c: members that share no memory
+ * ---------------------------------
  */
 
 enum dyt_status dyti_nccl_desk_init(struct dyti_nccl_group *group,
