@@ -384,7 +384,7 @@ static struct world *published(uint32_t replicas)
     return w;
 }
 
-static void offer_both(struct world *w, uint64_t version)
+static inline void offer_both(struct world *w, uint64_t version)
 {
     assert_ok(offer(w, 0, version, false));
     assert_true(w->asked[0][ASK_OFFER]); /* until all have */
