@@ -145,7 +145,8 @@ static enum dyt_status open_tools(struct dyti_link *link)
                                       .world_size = p->member_count,
                                       .kernels = &link->hands.kernels};
     enum dyt_status st = dyti_hands_open(
-        &link->hands, p->threads != 0 ? p->threads : dyti_hands_cores() / side);
+        &link->hands, p->threads != 0 ? p->threads : dyti_hands_cores() / side,
+        &link->guard);
 
     link->mover_ops = &dyti_mover_direct;
     st = st != DYT_OK ? st : link->mover_ops->open(&mover, &link->mover);
@@ -258,6 +259,7 @@ enum dyt_status dyti_link_open(const struct dyti_link_params *params,
     }
     link->params = *params;
     link->own.handle = -1;
+    link->guard.catalogue = params->catalogue;
     st = allocate(link);
     st = st != DYT_OK ? st : open_link(link);
     if (st != DYT_OK) {
@@ -327,6 +329,8 @@ void dyti_link_release(struct dyti_link *link)
         link->mover_ops->close(link->mover);
     }
     dyti_hands_close(&link->hands);
+    dyti_guard_fini(&link->guard);
+    link->guard.catalogue = link->params.catalogue;
     dyti_switch_cache_destroy(link->cache);
     dyti_layout_destroy(link->from);
     dyti_layout_destroy(link->to);

@@ -212,6 +212,8 @@ struct dyti_link_params {
 struct dyti_link;
 
 uint64_t dyti_link_control_bytes(uint32_t member_count);
+/* A new one; closed on exec. */
+enum dyt_status dyti_link_control_make(uint32_t member_count, int *out_fd);
 /* That segment, for `control`, and back. */
 enum dyt_status dyti_link_control_map(int32_t control_fd, uint32_t member_count,
                                       void **out_control);

@@ -20,6 +20,17 @@ uint64_t dyti_link_control_bytes(uint32_t member_count)
     return page_bytes() + dyti_group_shm.region_bytes(member_count);
 }
 
+enum dyt_status dyti_link_control_make(uint32_t member_count, int *out_fd)
+{
+    enum dyt_status st = dyti_memfd_open(
+        "dynatrain-link", dyti_link_control_bytes(member_count), out_fd);
+
+    if (st != DYT_OK) {
+        DYTI_NOTE("making the control segment of a link");
+    }
+    return st;
+}
+
 enum dyt_status dyti_link_control_map(int32_t fd, uint32_t member_count,
                                       void **out_control)
 {

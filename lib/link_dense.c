@@ -263,9 +263,11 @@ uint32_t dyti_hands_cores(void)
     return cores < 1 ? 1 : (uint32_t)cores;
 }
 
-enum dyt_status dyti_hands_open(struct dyti_hands *hands, uint32_t threads)
+enum dyt_status dyti_hands_open(struct dyti_hands *hands, uint32_t threads,
+                                const struct dyti_guard *guard)
 {
     struct dyti_kernel_params params = {.struct_size = sizeof(params)};
+    struct dyti_kernels *k = &hands->kernels;
     sigset_t before;
     enum dyt_status st = DYT_OK;
 
@@ -277,8 +279,9 @@ enum dyt_status dyti_hands_open(struct dyti_hands *hands, uint32_t threads)
         dyti_signals_restore(&before);
     }
     params.pool = hands->pool;
-    if (st == DYT_OK) {
-        st = hands->kernels.ops->open(&params, &hands->kernels.self);
+    st = st != DYT_OK ? st : k->ops->open(&params, &k->self);
+    if (st == DYT_OK && guard != NULL) {
+        st = dyti_guard_kernels(guard, hands->pool, k, k);
     }
     if (st != DYT_OK) {
         dyti_hands_close(hands);

@@ -3,6 +3,7 @@
 #ifndef DYTI_LIB_LINK_INTERNAL_H
 #define DYTI_LIB_LINK_INTERNAL_H
 
+#include "lib/guard.h"
 #include "lib/link.h"
 
 #include "base/process.h"
@@ -23,10 +24,15 @@ struct dyti_process_fd {
 
 /* Bytes [lo, hi) of what a descriptor of a process shows, mapped here.  Huge
  * pages stay huge.  *out_at is byte lo; unmap with munmap(*out_base,
- * *out_bytes).  DYT_ERR_IO, DYT_ERR_PEER: names pid and descriptor. */
+ * *out_bytes).  What may be truncated is added to the guard, as of `memory`
+ * (NULL: nobody's rows).  DYT_ERR_IO, DYT_ERR_PEER: names pid and descriptor.
+ */
 enum dyt_status dyti_process_map(const struct dyti_process_fd *of, uint64_t lo,
-                                 uint64_t hi, bool writes, void **out_base,
-                                 uint64_t *out_bytes, unsigned char **out_at);
+                                 uint64_t hi, bool writes,
+                                 struct dyti_guard *guard,
+                                 const struct dyti_memory_view *memory,
+                                 void **out_base, uint64_t *out_bytes,
+                                 unsigned char **out_at);
 
 /* ---- link_reach.c: a member's memory from here ---------------------------
  */
@@ -51,9 +57,11 @@ struct dyti_reach {
 /* Could `by` reach it? */
 bool dyti_reach_can(const struct dyti_memory_view *memory,
                     const struct dyti_memory_view *by, uint32_t kinds);
+/* What may be truncated is added to the guard. */
 enum dyt_status dyti_reach_init(struct dyti_reach *reach,
                                 const struct dyti_memory_view *memory,
-                                uint32_t kinds, bool writes);
+                                uint32_t kinds, bool writes,
+                                struct dyti_guard *guard);
 /* Of devices, by what its owner has lent: for the device in use.
  * @param loan  [memory->extent_count], those of other kinds are not looked at
  */
@@ -100,12 +108,14 @@ enum dyt_status dyti_segment_reserve(const char *name, uint64_t bytes,
 void dyti_segment_seal(struct dyti_segment_mem *segment);
 void dyti_segment_close(struct dyti_segment_mem *segment);
 
-/* Kernels that copy and hash, with `threads` of their own. */
+/* Kernels that copy and hash, with `threads` of their own; memory in the ranges
+ * of `guard` (borrowed until close; NULL: none) may go away meanwhile. */
 struct dyti_hands {
     struct dyti_kernels kernels;
     struct dyti_pool *pool;
 };
-enum dyt_status dyti_hands_open(struct dyti_hands *hands, uint32_t threads);
+enum dyt_status dyti_hands_open(struct dyti_hands *hands, uint32_t threads,
+                                const struct dyti_guard *guard);
 void dyti_hands_close(struct dyti_hands *hands);
 uint32_t dyti_hands_cores(void);
 
@@ -122,6 +132,7 @@ struct dyti_link {
     struct dyti_control_page *page;
     struct dyti_group all;
     /* memory */
+    struct dyti_guard guard;                /* of it, what may be truncated */
     struct dyti_reach *source;              /* [member_count] */
     struct dyti_reach *target;              /* [2 * member_count]: both sets */
     struct dyti_dense *scratch;             /* [member_count], STAGED */

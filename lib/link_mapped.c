@@ -1,5 +1,5 @@
 /* Segments of ours that a receiver's rows are re-pointed into. */
-#include "lib/link_internal.h"
+#include "lib/link_rows.h"
 
 #include "base/checked.h"
 #include "device/host/memory.h"
@@ -107,25 +107,28 @@ static enum dyt_status place_rows(struct dyti_mapped *self,
 /* ---- contents -------------------------------------------------------------
  */
 
-/* Row-major and dense from strides; dims from `d` on. */
-static unsigned char *gather(const struct dyt_row *row,
-                             const int64_t *stride_bytes, uint32_t d,
-                             const unsigned char *from, unsigned char *to)
+/* Row-major and dense from strides; dims from `d` on.  Moves *to. */
+static enum dyt_status gather(const struct dyti_kernels *kernels,
+                              const struct dyt_row *row,
+                              const int64_t *stride_bytes, uint32_t d,
+                              const unsigned char *from, unsigned char **to)
 {
     int64_t element = dyti_dtype_bytes((enum dyti_dtype)row->dtype);
+    bool line = d + 1 == row->ndim && stride_bytes[d] == element;
+    enum dyt_status st = DYT_OK;
 
-    if (d == row->ndim) {
-        memcpy(to, from, (size_t)element);
-        return to + element;
+    if (d == row->ndim || line) {
+        uint64_t bytes = (uint64_t)(line ? row->shape[d] * element : element);
+
+        st = dyti_kernels_carry(kernels, *to, from, bytes);
+        *to += bytes;
+        return st;
     }
-    if (d + 1 == row->ndim && stride_bytes[d] == element) {
-        memcpy(to, from, (size_t)(row->shape[d] * element));
-        return to + row->shape[d] * element;
+    for (int64_t i = 0; i < row->shape[d] && st == DYT_OK; i++) {
+        st = gather(kernels, row, stride_bytes, d + 1,
+                    from + i * stride_bytes[d], to);
     }
-    for (int64_t i = 0; i < row->shape[d]; i++) {
-        to = gather(row, stride_bytes, d + 1, from + i * stride_bytes[d], to);
-    }
-    return to;
+    return st;
 }
 
 static void dense_strides(const struct dyt_row *row, int64_t *stride)
@@ -138,7 +141,8 @@ static void dense_strides(const struct dyt_row *row, int64_t *stride)
     }
 }
 
-static void copy_in(const struct dyt_row *row, unsigned char *to)
+static enum dyt_status copy_in(const struct dyti_kernels *kernels,
+                               const struct dyt_row *row, unsigned char *to)
 {
     int64_t stride[DYT_MAX_DIMS] = {0};
     int64_t element = dyti_dtype_bytes((enum dyti_dtype)row->dtype);
@@ -146,11 +150,11 @@ static void copy_in(const struct dyt_row *row, unsigned char *to)
 
     if (row->data == NULL || (row->flags & DYT_ROW_ALIAS) != 0 ||
         row->device.type != DYT_DEVICE_HOST) {
-        return;
+        return DYT_OK;
     }
     for (uint32_t d = 0; d < row->ndim; d++) {
         if (row->shape[d] == 0) {
-            return;
+            return DYT_OK;
         }
         strided |= row->stride[d] != 0;
     }
@@ -158,7 +162,7 @@ static void copy_in(const struct dyt_row *row, unsigned char *to)
     for (uint32_t d = 0; d < row->ndim; d++) {
         stride[d] = (strided ? row->stride[d] : stride[d]) * element;
     }
-    (void)gather(row, stride, 0, row->data, to);
+    return gather(kernels, row, stride, 0, row->data, &to);
 }
 
 static void point_rows(const struct dyti_mapped *self, struct dyt_row *row)
@@ -177,6 +181,51 @@ static void point_rows(const struct dyti_mapped *self, struct dyt_row *row)
 /* ---- open, close ----------------------------------------------------------
  */
 
+/* What the rows hold may be of a file that is truncated meanwhile. */
+static enum dyt_status guard_rows(const struct dyti_mapped *self,
+                                  const struct dyt_row *row,
+                                  struct dyti_guard *guard)
+{
+    enum dyt_status st = DYT_OK;
+
+    for (uint64_t i = 0; i < self->row_count && st == DYT_OK; i++) {
+        uint64_t bytes = 0;
+
+        if (row[i].data != NULL && row[i].fd >= 0 &&
+            dyti_link_row_bytes(&row[i], &bytes)) {
+            st = dyti_guard_add(guard, row[i].data, bytes, row[i].fd,
+                                row[i].fd_offset, NULL, row[i].fd);
+        }
+    }
+    return st;
+}
+
+static enum dyt_status copy_rows(struct dyti_mapped *self,
+                                 const struct dyt_row *row)
+{
+    struct dyti_guard guard = {.catalogue = NULL};
+    struct dyti_hands hands;
+    enum dyt_status st = guard_rows(self, row, &guard);
+
+    st = st != DYT_OK ? st : dyti_hands_open(&hands, 1, &guard);
+    if (st != DYT_OK) {
+        dyti_guard_fini(&guard);
+        return st;
+    }
+    for (uint32_t s = 0; s < self->set_count; s++) {
+        for (uint64_t i = 0; i < self->row_count && st == DYT_OK; i++) {
+            st = copy_in(&hands.kernels, &row[i],
+                         (unsigned char *)self->set[s].base + self->at[i]);
+            if (st != DYT_OK) {
+                DYTI_NOTE("copying row %s", row[i].name);
+            }
+        }
+    }
+    dyti_hands_close(&hands);
+    dyti_guard_fini(&guard);
+    return st;
+}
+
 static enum dyt_status open_sets(struct dyti_mapped *self,
                                  const struct dyt_row *row)
 {
@@ -184,11 +233,8 @@ static enum dyt_status open_sets(struct dyti_mapped *self,
 
     for (uint32_t s = 0; s < self->set_count && st == DYT_OK; s++) {
         st = dyti_segment_open("dynatrain mapped", self->bytes, &self->set[s]);
-        for (uint64_t i = 0; i < self->row_count && st == DYT_OK; i++) {
-            copy_in(&row[i], (unsigned char *)self->set[s].base + self->at[i]);
-        }
     }
-    return st;
+    return st != DYT_OK ? st : copy_rows(self, row);
 }
 
 enum dyt_status dyti_mapped_open(struct dyt_row *row, uint64_t row_count,

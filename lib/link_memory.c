@@ -1,37 +1,21 @@
-/* What a member's memory looks like: its rows as extents behind each other, and
- * the boxes in them as shards of regions. */
-#include "lib/link_internal.h"
+/* What a member's memory looks like: the places of its rows (link_rows.h) as
+ * extents behind each other, and the boxes in them as shards of regions. */
+#include "lib/link_rows.h"
 
-#include "base/array.h"
 #include "base/checked.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define ALIGN 64u /* the least gap between two extents of a region */
-
-/* A row's bytes.  Of private memory `at` is the address; of shared, the place
- * in the file. */
-struct place {
-    uint64_t at, bytes, address;
-    uint64_t device, inode;
-    uint64_t offset; /* in the region, when extents have been made */
-    uint32_t row, kind;
-    int32_t fd;
-    bool read_only;
-};
 
 struct builder {
     const struct dyti_model *catalogue;
     const struct dyt_view *rows;
     const struct dyti_row_pieces *pieces;
+    struct dyti_row_places places;
     struct dyti_memory_view out;
-    struct place *place; /* [place_count], by kind, descriptor, at */
-    uint32_t place_count;
-    uint32_t *place_of; /* [row_count] place of a row, UINT32_MAX: none */
-    bool there;         /* rows of devices */
+    bool there; /* rows of devices */
 };
 
 void dyti_memory_view_fini(struct dyti_memory_view *memory)
@@ -43,215 +27,12 @@ void dyti_memory_view_fini(struct dyti_memory_view *memory)
     *memory = (struct dyti_memory_view){0};
 }
 
-/* Of whatever release the caller is. */
-static struct dyt_row row_at(const struct dyt_view *rows, uint64_t i)
-{
-    struct dyt_row row = {0};
-    size_t bytes = rows->row_struct_size < sizeof(row) ? rows->row_struct_size
-                                                       : sizeof(row);
-
-    memcpy(&row, (const char *)rows->row + i * rows->row_struct_size, bytes);
-    return row;
-}
-
-/* ---- rows ---------------------------------------------------------------- */
-
-/* From the first element to behind the last; false: too many. */
-static bool extent_of(const struct dyt_row *row, uint64_t *out_bytes)
-{
-    uint64_t bytes = dyti_dtype_bytes((enum dyti_dtype)row->dtype);
-    uint64_t dense = bytes, sum = bytes, step;
-    bool strided = false, empty = false, over = false;
-
-    for (uint32_t d = 0; d < row->ndim; d++) {
-        strided |= row->stride[d] != 0;
-        empty |= row->shape[d] == 0;
-    }
-    for (uint32_t d = row->ndim; d-- > 0 && !empty && !over;) {
-        uint64_t size = (uint64_t)row->shape[d];
-        uint64_t stride = dense;
-
-        if (strided) {
-            over |= dyti_mul_overflow((uint64_t)row->stride[d], bytes, &stride);
-        }
-        over |= dyti_mul_overflow(size - 1, stride, &step) ||
-                dyti_add_overflow(sum, step, &sum) ||
-                dyti_mul_overflow(dense, size, &dense);
-    }
-    *out_bytes = empty ? 0 : sum;
-    return !over && sum <= INT64_MAX;
-}
-
-static enum dyt_status check_fd(const struct dyt_row *row, struct place *place)
-{
-    struct stat info;
-
-    if (row->fd < 0) {
-        return DYT_OK;
-    }
-    if (fstat(row->fd, &info) != 0) {
-        return DYTI_FAIL(DYT_ERR_INVALID, "row %s: descriptor %d: %s",
-                         row->name, row->fd, strerror(errno));
-    }
-    if ((uint64_t)info.st_size < place->bytes ||
-        row->fd_offset > (uint64_t)info.st_size - place->bytes) {
-        return DYTI_FAIL(DYT_ERR_INVALID,
-                         "row %s: %llu bytes at %llu of descriptor %d, which "
-                         "has %lld",
-                         row->name, (unsigned long long)place->bytes,
-                         (unsigned long long)row->fd_offset, row->fd,
-                         (long long)info.st_size);
-    }
-    place->at = row->fd_offset;
-    place->fd = row->fd;
-    place->device = (uint64_t)info.st_dev;
-    place->inode = (uint64_t)info.st_ino;
-    return DYT_OK;
-}
-
-static enum dyt_status check_row(const struct builder *b,
-                                 const struct dyt_row *row)
-{
-    if (row->dtype >= DYTI_DTYPE_COUNT || row->kind >= DYTI_KIND_COUNT ||
-        row->ndim > DYT_MAX_DIMS) {
-        return DYTI_FAIL(DYT_ERR_INVALID,
-                         "row %s: dtype %u, kind %u, %u dimensions", row->name,
-                         row->dtype, row->kind, row->ndim);
-    }
-    for (uint32_t d = 0; d < row->ndim; d++) {
-        if (row->shape[d] < 0 || row->stride[d] < 0) {
-            return DYTI_FAIL(DYT_ERR_INVALID,
-                             "row %s: a size or stride below 0", row->name);
-        }
-    }
-    if (b->there && row->device.type == DYT_DEVICE_HOST) {
-        return DYTI_FAIL(DYT_ERR_UNSUPPORTED, "row %s lies on the host",
-                         row->name);
-    }
-    if (!b->there && row->device.type != DYT_DEVICE_HOST) {
-        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                         "row %s lies on a device: links copy memory of the "
-                         "host, such rows go by their mirror (lib/mirror.h)",
-                         row->name);
-    }
-    return DYT_OK;
-}
-
-/* Add the place of a row that holds pieces. */
-static enum dyt_status add_place(struct builder *b, uint32_t index,
-                                 const struct dyt_row *row)
-{
-    struct place place = {.row = index,
-                          .kind = row->kind,
-                          .fd = -1,
-                          .read_only = (row->flags & DYT_ROW_READ_ONLY) != 0,
-                          .address = (uint64_t)(uintptr_t)row->data};
-    uint64_t element;
-    enum dyt_status st = check_row(b, row);
-
-    if (st != DYT_OK) {
-        return st;
-    }
-    if (!extent_of(row, &place.bytes)) {
-        return DYTI_FAIL(DYT_ERR_OVERFLOW, "row %s is too large", row->name);
-    }
-    if (place.bytes == 0) {
-        return DYT_OK;
-    }
-    if (row->data == NULL && row->fd < 0) {
-        return DYTI_FAIL(DYT_ERR_INVALID,
-                         "row %s has neither an address nor a descriptor",
-                         row->name);
-    }
-    place.at = place.address;
-    st = b->there ? DYT_OK : check_fd(row, &place);
-    if (st != DYT_OK) {
-        return st;
-    }
-    element = dyti_dtype_bytes((enum dyti_dtype)row->dtype);
-    if (place.at % element != 0 || place.address % element != 0) {
-        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                         "row %s begins at byte %llu (address %llx), no "
-                         "multiple of its element of %llu bytes",
-                         row->name, (unsigned long long)place.at,
-                         (unsigned long long)place.address,
-                         (unsigned long long)element);
-    }
-    b->place_of[index] = b->place_count;
-    b->place[b->place_count++] = place;
-    return DYT_OK;
-}
-
-/* The earlier row whose memory an alias has. */
-static enum dyt_status find_alias(struct builder *b, uint32_t index,
-                                  const struct dyt_row *row)
-{
-    for (uint32_t i = 0; i < index; i++) {
-        struct dyt_row other = row_at(b->rows, i);
-
-        if (other.kind == row->kind &&
-            (row->data != NULL ? other.data == row->data
-                               : other.fd == row->fd && row->fd >= 0 &&
-                                     other.fd_offset == row->fd_offset)) {
-            b->out.row_as[index] = b->out.row_as[i];
-            return DYT_OK;
-        }
-    }
-    return DYTI_FAIL(DYT_ERR_INVALID,
-                     "row %s is an alias, but no row before it has its memory",
-                     row->name);
-}
-
-static enum dyt_status read_rows(struct builder *b)
-{
-    uint64_t count = b->rows->row_count;
-    bool *used = NULL;
-    enum dyt_status st = DYT_OK;
-
-    if (count > UINT32_MAX - 1u) {
-        return DYTI_FAIL(DYT_ERR_OVERFLOW, "%llu rows",
-                         (unsigned long long)count);
-    }
-    used = calloc(count + 1, sizeof(*used));
-    b->place = calloc(count + 1, sizeof(*b->place));
-    b->place_of = calloc(count + 1, sizeof(*b->place_of));
-    b->out.row_as = calloc(count + 1, sizeof(*b->out.row_as));
-    b->out.row_count = (uint32_t)count;
-    if (used == NULL || b->place == NULL || b->place_of == NULL ||
-        b->out.row_as == NULL) {
-        st = DYTI_FAIL(DYT_ERR_NOMEM, "%llu rows", (unsigned long long)count);
-        goto out;
-    }
-    for (size_t i = 0; i < b->pieces->count; i++) {
-        if (b->pieces->piece[i].row >= count) {
-            st = DYTI_FAIL(DYT_ERR_INVALID, "a piece of row %u of %llu",
-                           b->pieces->piece[i].row, (unsigned long long)count);
-            goto out;
-        }
-        used[b->pieces->piece[i].row] = true;
-    }
-    for (uint32_t i = 0; i < count && st == DYT_OK; i++) {
-        struct dyt_row row = row_at(b->rows, i);
-
-        b->place_of[i] = UINT32_MAX;
-        b->out.row_as[i] = i;
-        if ((row.flags & DYT_ROW_ALIAS) != 0) {
-            st = find_alias(b, i, &row);
-        } else if (used[i]) {
-            st = add_place(b, i, &row);
-        }
-    }
-out:
-    free(used);
-    return st;
-}
-
 /* ---- extents --------------------------------------------------------------
  */
 
 static int by_place(const void *left, const void *right)
 {
-    const struct place *a = left, *b = right;
+    const struct dyti_row_place *a = left, *b = right;
 
     if (a->kind != b->kind) {
         return a->kind < b->kind ? -1 : 1;
@@ -268,8 +49,8 @@ static int by_place(const void *left, const void *right)
 /* Touches or overlaps the extent, at the same distance in both numberings.
  * Equal memory that is only read is kept apart: it is no conflict. */
 static bool continues(const struct builder *b, const struct dyti_extent *extent,
-                      uint64_t at, const struct place *last,
-                      const struct place *place)
+                      uint64_t at, const struct dyti_row_place *last,
+                      const struct dyti_row_place *place)
 {
     bool same = last->at == place->at && last->bytes == place->bytes;
 
@@ -287,15 +68,15 @@ static enum dyt_status make_extents(struct builder *b)
     uint64_t end[DYTI_KIND_COUNT] = {0}, at = 0;
     struct dyti_extent *extent = NULL;
 
-    qsort(b->place, b->place_count, sizeof(*b->place), by_place);
-    b->out.extent = calloc((size_t)b->place_count + 1, sizeof(*b->out.extent));
+    qsort(b->places.place, b->places.count, sizeof(*b->places.place), by_place);
+    b->out.extent = calloc((size_t)b->places.count + 1, sizeof(*b->out.extent));
     if (b->out.extent == NULL) {
-        return DYTI_FAIL(DYT_ERR_NOMEM, "%u extents", b->place_count);
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%u extents", b->places.count);
     }
-    for (uint32_t i = 0; i < b->place_count; i++) {
-        struct place *p = &b->place[i];
+    for (uint32_t i = 0; i < b->places.count; i++) {
+        struct dyti_row_place *p = &b->places.place[i];
 
-        b->place_of[p->row] = i;
+        b->places.of[p->row] = i;
         if (extent == NULL || !continues(b, extent, at, p - 1, p)) {
             uint64_t offset = end[p->kind];
 
@@ -352,7 +133,7 @@ static bool make_shard(const struct builder *b,
                        const struct dyt_row *row, struct row_shard *out,
                        enum dyt_status *st)
 {
-    const struct place *place = NULL;
+    const struct dyti_row_place *place = NULL;
     const struct dyti_tensor *tensor;
     uint64_t last = piece->offset;
 
@@ -377,8 +158,8 @@ static bool make_shard(const struct builder *b,
         out->shard.stride[d] = piece->stride[d];
         last += (uint64_t)(size - 1) * (uint64_t)piece->stride[d];
     }
-    if (b->place_of[piece->row] != UINT32_MAX) {
-        place = &b->place[b->place_of[piece->row]];
+    if (b->places.of[piece->row] != UINT32_MAX) {
+        place = &b->places.place[b->places.of[piece->row]];
     }
     if (place == NULL || last > place->bytes ||
         dyti_dtype_bytes((enum dyti_dtype)row->dtype) > place->bytes - last) {
@@ -429,7 +210,7 @@ static enum dyt_status make_shards(struct builder *b)
     }
     for (size_t i = 0; i < b->pieces->count && st == DYT_OK; i++) {
         const struct dyti_row_piece *piece = &b->pieces->piece[i];
-        struct dyt_row row = row_at(b->rows, piece->row);
+        struct dyt_row row = dyti_link_row(b->rows, piece->row);
 
         if ((row.flags & DYT_ROW_ALIAS) == 0 &&
             make_shard(b, piece, &row, &shard[count], &st)) {
@@ -446,11 +227,17 @@ static enum dyt_status build(struct builder *b,
 {
     enum dyt_status st = dyti_process_self(&b->out.pid, &b->out.pid_start);
 
-    st = st != DYT_OK ? st : read_rows(b);
+    st = st != DYT_OK
+             ? st
+             : dyti_row_places_init(&b->places, b->rows, b->pieces, b->there);
+    if (st == DYT_OK) {
+        b->out.row_as = b->places.row_as;
+        b->out.row_count = (uint32_t)b->rows->row_count;
+        b->places.row_as = NULL; /* moved */
+    }
     st = st != DYT_OK ? st : make_extents(b);
     st = st != DYT_OK ? st : make_shards(b);
-    free(b->place);
-    free(b->place_of);
+    dyti_row_places_fini(&b->places);
     if (st != DYT_OK) {
         DYTI_NOTE("describing the memory of this process");
         dyti_memory_view_fini(&b->out);

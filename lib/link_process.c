@@ -136,23 +136,38 @@ static enum dyt_status map_fd(int fd, uint64_t lo, uint64_t hi, uint64_t page,
 }
 
 enum dyt_status dyti_process_map(const struct dyti_process_fd *of, uint64_t lo,
-                                 uint64_t hi, bool writes, void **out_base,
-                                 uint64_t *out_bytes, unsigned char **out_at)
+                                 uint64_t hi, bool writes,
+                                 struct dyti_guard *guard,
+                                 const struct dyti_memory_view *memory,
+                                 void **out_base, uint64_t *out_bytes,
+                                 unsigned char **out_at)
 {
     uint64_t page = 0;
+    void *base = NULL;
+    uint64_t bytes = 0;
+    unsigned char *at = NULL;
     int fd = -1;
     enum dyt_status st = open_fd(of, writes, &fd);
 
     st = st != DYT_OK ? st : check_fd(of, fd, hi, &page);
+    st = st != DYT_OK ? st
+                      : map_fd(fd, lo, hi, page, writes, &base, &bytes, &at);
     st = st != DYT_OK
              ? st
-             : map_fd(fd, lo, hi, page, writes, out_base, out_bytes, out_at);
+             : dyti_guard_add(guard, at, hi - lo, fd, lo, memory, of->fd);
     if (fd >= 0) {
         (void)close(fd);
     }
     if (st != DYT_OK) {
         DYTI_NOTE("mapping descriptor %" PRId32 " of process %" PRIu32, of->fd,
                   of->pid);
+        if (base != NULL) {
+            (void)munmap(base, bytes);
+        }
+        return st;
     }
-    return st;
+    *out_base = base;
+    *out_bytes = bytes;
+    *out_at = at;
+    return DYT_OK;
 }

@@ -37,7 +37,8 @@ bool dyti_memory_view_is_shared(const struct dyti_memory_view *memory)
 
 /* One mapping for all extents of the descriptor of extent `first`. */
 static enum dyt_status map_fd(struct dyti_reach *reach, uint32_t first,
-                              uint32_t kinds, bool writes, bool only_lost)
+                              uint32_t kinds, bool writes, bool only_lost,
+                              struct dyti_guard *guard)
 {
     const struct dyti_memory_view *memory = reach->memory;
     const struct dyti_extent *of = &memory->extent[first];
@@ -62,7 +63,7 @@ static enum dyt_status map_fd(struct dyti_reach *reach, uint32_t first,
         }
     }
     if (st == DYT_OK) {
-        st = dyti_process_map(&fd, lo, hi, writes, &mapping.base,
+        st = dyti_process_map(&fd, lo, hi, writes, guard, memory, &mapping.base,
                               &mapping.bytes, &at);
     }
     if (st != DYT_OK) {
@@ -81,7 +82,8 @@ static enum dyt_status map_fd(struct dyti_reach *reach, uint32_t first,
 }
 
 static enum dyt_status reach_extent(struct dyti_reach *reach, uint32_t index,
-                                    uint32_t kinds, bool writes, bool is_own)
+                                    uint32_t kinds, bool writes, bool is_own,
+                                    struct dyti_guard *guard)
 {
     const struct dyti_extent *e = &reach->memory->extent[index];
 
@@ -90,7 +92,10 @@ static enum dyt_status reach_extent(struct dyti_reach *reach, uint32_t index,
     }
     if (is_own && e->address != 0) {
         reach->here[index] = (unsigned char *)(uintptr_t)e->address;
-        return DYT_OK;
+        return e->fd < 0
+                   ? DYT_OK
+                   : dyti_guard_add(guard, reach->here[index], e->bytes, e->fd,
+                                    e->fd_offset, reach->memory, e->fd);
     }
     if (e->fd < 0) {
         return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
@@ -99,7 +104,7 @@ static enum dyt_status reach_extent(struct dyti_reach *reach, uint32_t index,
                          dyti_kind_name((enum dyti_kind)e->kind),
                          reach->memory->pid);
     }
-    return map_fd(reach, index, kinds, writes, is_own);
+    return map_fd(reach, index, kinds, writes, is_own, guard);
 }
 
 static enum dyt_status count_kinds(struct dyti_reach *reach)
@@ -132,7 +137,8 @@ static enum dyt_status count_kinds(struct dyti_reach *reach)
 
 enum dyt_status dyti_reach_init(struct dyti_reach *reach,
                                 const struct dyti_memory_view *memory,
-                                uint32_t kinds, bool writes)
+                                uint32_t kinds, bool writes,
+                                struct dyti_guard *guard)
 {
     bool is_own = dyti_process_is_self(memory->pid, memory->pid_start);
     enum dyt_status st;
@@ -144,7 +150,7 @@ enum dyt_status dyti_reach_init(struct dyti_reach *reach,
              ? DYTI_FAIL(DYT_ERR_NOMEM, "%u extents", memory->extent_count)
              : count_kinds(reach);
     for (uint32_t i = 0; i < memory->extent_count && st == DYT_OK; i++) {
-        st = reach_extent(reach, i, kinds, writes, is_own);
+        st = reach_extent(reach, i, kinds, writes, is_own, guard);
     }
     if (st != DYT_OK) {
         dyti_reach_fini(reach);

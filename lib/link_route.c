@@ -65,16 +65,17 @@ static enum dyt_status reach_member(struct dyti_link *link, uint32_t rank)
     }
     if (is_source) {
         return dyti_reach_init(&link->source[rank], &p->memory[rank],
-                               link->source_kinds, false);
+                               link->source_kinds, false, &link->guard);
     }
     if (rank != p->rank && link->scratch != NULL) {
         return DYT_OK; /* that is what is written */
     }
     st = dyti_reach_init(&link->target[rank], &p->memory[rank],
-                         link->target_kinds, true);
+                         link->target_kinds, true, &link->guard);
     if (st == DYT_OK && p->commit == DYT_COMMIT_DOUBLE) {
         st = dyti_reach_init(&link->target[p->member_count + rank],
-                             &p->second[rank], link->target_kinds, true);
+                             &p->second[rank], link->target_kinds, true,
+                             &link->guard);
     }
     return st;
 }
@@ -131,10 +132,10 @@ enum dyt_status dyti_link_map_scratch(struct dyti_link *link,
                                      .inode = words[DYTI_SAY_INODE]};
 
         if (link->scratch[r].bytes > 0) {
-            st = dyti_process_map(&fd, 0, link->scratch[r].bytes, true,
-                                  &link->scratch_map[r].base,
-                                  &link->scratch_map[r].bytes,
-                                  &link->scratch_at[r]);
+            st = dyti_process_map(
+                &fd, 0, link->scratch[r].bytes, true, &link->guard, NULL,
+                &link->scratch_map[r].base, &link->scratch_map[r].bytes,
+                &link->scratch_at[r]);
         }
         if (st != DYT_OK) {
             DYTI_NOTE("reaching the scratch of member %u", r);

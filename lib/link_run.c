@@ -194,6 +194,7 @@ enum dyt_status dyti_memory_row_hash(const struct dyti_model *catalogue,
                                      const struct dyti_memory_view *own,
                                      uint32_t row, uint64_t *out_hash)
 {
+    struct dyti_guard guard = {.catalogue = catalogue};
     struct dyti_hands hands;
     uint64_t sum = 0;
     enum dyt_status st;
@@ -202,8 +203,10 @@ enum dyt_status dyti_memory_row_hash(const struct dyti_model *catalogue,
         return DYTI_FAIL(DYT_ERR_INVALID, "row %u, this member has %u", row,
                          own->row_count);
     }
-    st = dyti_hands_open(&hands, 1);
+    st = dyti_guard_add_own(&guard, own);
+    st = st != DYT_OK ? st : dyti_hands_open(&hands, 1, &guard);
     if (st != DYT_OK) {
+        dyti_guard_fini(&guard);
         return st;
     }
     row = own->row_as[row];
@@ -222,6 +225,7 @@ enum dyt_status dyti_memory_row_hash(const struct dyti_model *catalogue,
                              row);
     }
     dyti_hands_close(&hands);
+    dyti_guard_fini(&guard);
     if (st == DYT_OK) {
         *out_hash = sum;
     }

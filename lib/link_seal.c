@@ -15,7 +15,8 @@ struct dyti_seal {
     const struct dyti_model *catalogue;
     const struct dyti_memory_view *own;
     bool full;
-    pthread_mutex_t lock; /* several links look at once */
+    pthread_mutex_t lock;    /* several links look at once */
+    struct dyti_guard guard; /* of it, what may be truncated */
     struct dyti_hands hands;
     uint64_t seed;
     /* One for each shard whose memory has an address here. */
@@ -139,6 +140,7 @@ enum dyt_status dyti_seal_open(const struct dyti_model *catalogue,
     seal->catalogue = catalogue;
     seal->own = own;
     seal->full = full;
+    seal->guard.catalogue = catalogue;
     seal->box = calloc(room, sizeof(*seal->box));
     seal->use = calloc(room, sizeof(*seal->use));
     seal->shard = calloc(room, sizeof(*seal->shard));
@@ -147,7 +149,10 @@ enum dyt_status dyti_seal_open(const struct dyti_model *catalogue,
     st = seal->box == NULL || seal->use == NULL || seal->shard == NULL ||
                  seal->taken == NULL || seal->now == NULL
              ? DYTI_FAIL(DYT_ERR_NOMEM, "hashes of %zu shards", room)
-             : dyti_hands_open(&seal->hands, full ? threads : 1);
+             : dyti_guard_add_own(&seal->guard, own);
+    st = st != DYT_OK
+             ? st
+             : dyti_hands_open(&seal->hands, full ? threads : 1, &seal->guard);
     if (st != DYT_OK) {
         dyti_seal_close(seal);
         return st;
@@ -163,6 +168,7 @@ void dyti_seal_close(struct dyti_seal *seal)
         return;
     }
     dyti_hands_close(&seal->hands);
+    dyti_guard_fini(&seal->guard);
     pthread_mutex_destroy(&seal->lock);
     free(seal->box);
     free(seal->use);

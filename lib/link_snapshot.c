@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 struct dyti_snapshot {
+    struct dyti_guard guard; /* of the rows, what may be truncated */
     struct dyti_reach rows;
     struct dyti_dense dense;
     struct dyti_segment_mem segment;
@@ -68,8 +69,8 @@ static enum dyt_status open_snapshot(struct dyti_snapshot *self,
                                      const struct dyti_memory_view *memory,
                                      const uint8_t *dtype, uint64_t cap_bytes)
 {
-    enum dyt_status st =
-        dyti_reach_init(&self->rows, memory, DYTI_LINK_KINDS_ALL, false);
+    enum dyt_status st = dyti_reach_init(
+        &self->rows, memory, DYTI_LINK_KINDS_ALL, false, &self->guard);
 
     st = st != DYT_OK
              ? st
@@ -88,7 +89,9 @@ static enum dyt_status open_snapshot(struct dyti_snapshot *self,
              ? st
              : dyti_dense_copies(&self->dense, &self->rows, self->segment.base,
                                  true, &self->copy);
-    st = st != DYT_OK ? st : dyti_hands_open(&self->hands, dyti_hands_cores());
+    st = st != DYT_OK
+             ? st
+             : dyti_hands_open(&self->hands, dyti_hands_cores(), &self->guard);
     return st != DYT_OK ? st : describe(self);
 }
 
@@ -104,6 +107,7 @@ enum dyt_status dyti_snapshot_open(const struct dyti_model *catalogue,
         return DYTI_FAIL(DYT_ERR_NOMEM, "a snapshot");
     }
     self->segment.handle = -1;
+    self->guard.catalogue = catalogue;
     st = open_snapshot(self, catalogue, memory, dtype, cap_bytes);
     if (st != DYT_OK) {
         DYTI_NOTE("opening a snapshot of %u shards", memory->view.shard_count);
@@ -137,6 +141,7 @@ void dyti_snapshot_close(struct dyti_snapshot *snapshot)
     }
     dyti_memory_view_fini(&snapshot->view);
     dyti_hands_close(&snapshot->hands);
+    dyti_guard_fini(&snapshot->guard);
     dyti_dense_fini(&snapshot->dense);
     dyti_reach_fini(&snapshot->rows);
     dyti_segment_close(&snapshot->segment);

@@ -3,11 +3,9 @@
 
 #include "base/array.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 static enum dyt_status managed_link(struct dyti_session_manager *m,
@@ -81,17 +79,11 @@ enum dyt_status dyti_manager_snap(struct dyti_session_manager *m, uint32_t link)
 
 static enum dyt_status make_control(struct dyti_managed_link *l)
 {
-    uint64_t bytes = dyti_link_control_bytes(l->member_count);
-
     if (l->control_fd >= 0) {
         close(l->control_fd);
+        l->control_fd = -1;
     }
-    l->control_fd = memfd_create("dynatrain-link", MFD_CLOEXEC);
-    if (l->control_fd < 0 || ftruncate(l->control_fd, (off_t)bytes) != 0) {
-        return DYTI_FAIL(DYT_ERR_NOMEM, "the control segment of a link: %s",
-                         strerror(errno));
-    }
-    return DYT_OK;
+    return dyti_link_control_make(l->member_count, &l->control_fd);
 }
 
 static const struct dyti_msg_part *part_of(const struct dyti_session_manager *m,

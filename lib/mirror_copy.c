@@ -75,7 +75,7 @@ static enum dyt_status wake(struct dyti_mirror *m)
         st = memory->host_alloc(DYTI_MIRROR_CHUNK, &m->chunk);
     }
     if (st == DYT_OK && m->chunk != NULL && m->hands.kernels.self == NULL) {
-        st = dyti_hands_open(&m->hands, dyti_hands_cores());
+        st = dyti_hands_open(&m->hands, dyti_hands_cores(), NULL);
     }
     return st != DYT_OK ? st : upload_all(m);
 }

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #define HEAD_BYTES 64u /* of a part of a region, written last */
@@ -79,16 +78,13 @@ static enum dyt_status open_other(struct dyt_session *s,
 static enum dyt_status make_control(struct dyt_session *s,
                                     struct dyti_session_link *k)
 {
-    uint64_t bytes = dyti_link_control_bytes(k->control_members);
     void *control = NULL;
-    enum dyt_status st;
+    enum dyt_status st =
+        dyti_link_control_make(k->control_members, &k->control_fd);
 
-    k->control_fd = memfd_create("dynatrain-link", MFD_CLOEXEC);
-    if (k->control_fd < 0 || ftruncate(k->control_fd, (off_t)bytes) != 0) {
-        return DYTI_FAIL(DYT_ERR_NOMEM, "the control segment of a link: %s",
-                         strerror(errno));
-    }
-    st = dyti_link_control_map(k->control_fd, k->control_members, &control);
+    st = st != DYT_OK ? st
+                      : dyti_link_control_map(k->control_fd, k->control_members,
+                                              &control);
     if (st == DYT_OK) {
         set_control(s, k, control);
     }

@@ -269,10 +269,12 @@ enum dyt_status dyti_session_copy_params(struct dyt_session *s,
                                          const struct dyt_session_params *from);
 void dyti_session_free_params(struct dyt_session *s);
 void dyti_session_free_rows(struct dyt_session *s);
-/* Are the rows that hold something still memory that may be used?  They were
- * when they were published; whoever touches them asks again.
+/* Are the rows that hold something still memory that may be read, and written
+ * where they are?  They were when they were published; whoever touches them
+ * asks again.
  * DYT_ERR_INVALID  by name */
-enum dyt_status dyti_session_check_alive(const struct dyt_session *s);
+enum dyt_status dyti_session_check_alive(const struct dyt_session *s,
+                                         bool writes);
 
 /* ---- session_memory.c, session_offer.c, session_receive.c: under the lock
  * -------- */
@@ -430,8 +432,9 @@ enum dyt_status dyti_session_link_run(struct dyt_session *s,
 /* ---- session_pad.c --------------------------------------------------------
  */
 
-/* Padding of the rows in this set of memory (0 where there is one) is zero. */
-void dyti_session_clear_padding(struct dyt_session *s, uint32_t set);
+/* Padding of the rows in this set of memory (0 where there is one) is zero.
+ * DYT_ERR_IO  it is of a file that was truncated */
+enum dyt_status dyti_session_clear_padding(struct dyt_session *s, uint32_t set);
 
 /* ---- session_jobs.c: the service's --------------------------------------- */
 

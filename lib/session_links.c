@@ -60,16 +60,20 @@ static enum dyt_status second_memory(struct dyt_session *s,
 
 /* Two sets take turns while requests run: theirs is zero from the start, any
  * other's when a version is committed. */
-static void keep_padding(struct dyt_session *s, struct dyti_row_pieces *pieces)
+static enum dyt_status keep_padding(struct dyt_session *s,
+                                    struct dyti_row_pieces *pieces)
 {
+    enum dyt_status st = DYT_OK;
+
     free(s->pad);
     s->pad = pieces->pad;
     s->pad_count = pieces->pad_count;
     pieces->pad = NULL; /* moved */
     if (s->mapped != NULL && s->params.commit == DYT_COMMIT_DOUBLE) {
-        dyti_session_clear_padding(s, 0);
-        dyti_session_clear_padding(s, 1);
+        st = dyti_session_clear_padding(s, 0);
+        st = st != DYT_OK ? st : dyti_session_clear_padding(s, 1);
     }
+    return st;
 }
 
 /* A receive would write them. */
@@ -129,7 +133,7 @@ static enum dyt_status build_memory(struct dyt_session *s)
         s->has_pieces[pieces.piece[i].row] = true;
     }
     if (st == DYT_OK && s->params.role == DYT_ROLE_RECEIVER) {
-        keep_padding(s, &pieces);
+        st = keep_padding(s, &pieces);
     }
     dyti_row_pieces_fini(&pieces);
     return st;
@@ -255,8 +259,11 @@ enum dyt_status dyti_session_on_readers(struct dyt_session *s,
         dyti_snapshot_close(k->snapshot);
         k->snapshot = NULL;
         k->used = true;
-        st = dyti_snapshot_open(s->catalogue, &s->memory, m.dtype,
-                                dyti_session_cap(s), &k->snapshot);
+        st = dyti_session_check_alive(s, false);
+        st = st != DYT_OK
+                 ? st
+                 : dyti_snapshot_open(s->catalogue, &s->memory, m.dtype,
+                                      dyti_session_cap(s), &k->snapshot);
         st = st != DYT_OK ? st : dyti_session_take_mirror(s, 0, s->offered);
         st = st != DYT_OK ? st : dyti_snapshot_take(k->snapshot);
         st = st != DYT_OK ? st

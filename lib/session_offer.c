@@ -177,7 +177,7 @@ static enum dyt_status offer(struct dyt_session *s,
         s->event = params->event;
     }
     pthread_mutex_unlock(&s->lock);
-    st = st != DYT_OK ? st : dyti_session_check_alive(s);
+    st = st != DYT_OK ? st : dyti_session_check_alive(s, false);
     if (st == DYT_OK && !r.snapshot) {
         st = seal_rows(s, params->version);
     }

@@ -146,7 +146,8 @@ static enum dyt_status prepare_view(struct dyt_session *s,
                                                            DYT_ROLE_RECEIVER);
 }
 
-enum dyt_status dyti_session_check_alive(const struct dyt_session *s)
+enum dyt_status dyti_session_check_alive(const struct dyt_session *s,
+                                         bool writes)
 {
     struct dyt_view own = {.struct_size = sizeof(own),
                            .row_struct_size = sizeof(*s->row),
@@ -155,8 +156,7 @@ enum dyt_status dyti_session_check_alive(const struct dyt_session *s)
 
     return s->mapped != NULL
                ? DYT_OK
-               : dyti_view_check_alive(&own, s->has_pieces,
-                                       s->params.role == DYT_ROLE_RECEIVER);
+               : dyti_view_check_alive(&own, s->has_pieces, writes);
 }
 
 /* Under the lock: the others of its group go on waiting, it may publish again.

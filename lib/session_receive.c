@@ -247,6 +247,7 @@ static enum dyt_status row_hash(struct dyt_session *s, uint64_t row,
     st = dyti_session_check_row(s, row);
     none.version = row;
     pthread_mutex_unlock(&s->lock);
+    st = st != DYT_OK ? st : dyti_session_check_alive(s, false);
     st = st != DYT_OK
              ? st
              : dyti_session_call(s, DYTI_CALL_HASH, &none, -1, NULL, &answer);

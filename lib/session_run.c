@@ -82,21 +82,69 @@ static void set_writing(struct dyt_session *s, bool writing)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* By the hand of a trainer's rank, when all have read. */
-static enum dyt_status check_rows(void *arg)
+/* Does this link touch the rows themselves?  What is read from a snapshot may
+ * be anything by now. */
+static bool uses_rows(struct dyt_session *s, const struct dyti_session_link *k)
 {
-    struct dyti_session_link *k = arg;
+    bool pinned;
 
-    return dyti_session_check_seal(k->session, dyti_link_source_kinds(k->link));
+    if (k->snapshot != NULL || s->params.role != DYT_ROLE_TRAINER) {
+        return k->snapshot == NULL;
+    }
+    pthread_mutex_lock(&s->lock);
+    pinned = dyti_session_is_pinned(s);
+    pthread_mutex_unlock(&s->lock);
+    return pinned;
 }
 
-/* By the hand of a receiver, whose rows are on a device: one that breaks
- * meanwhile says so before anybody commits. */
-static enum dyt_status check_device(void *arg)
+static bool is_receiver(const struct dyti_session_link *k)
+{
+    return k->rank >= k->source_count;
+}
+
+/* Before anything is touched, and again before the vote: rows that went away
+ * are an error of this member before anybody commits. */
+static enum dyt_status look_at_rows(struct dyt_session *s,
+                                    const struct dyti_session_link *k)
+{
+    return uses_rows(s, k) ? dyti_session_check_alive(s, is_receiver(k))
+                           : DYT_OK;
+}
+
+/* By the hand, when all have moved their bytes: what it finds of its rows, or
+ * of a device that breaks meanwhile, ends the update before anybody commits. */
+static enum dyt_status before_the_vote(void *arg)
 {
     struct dyti_session_link *k = arg;
+    struct dyt_session *s = k->session;
+    enum dyt_status st = look_at_rows(s, k);
 
-    return dyti_session_ready_mirror(k->session);
+    if (st == DYT_OK && is_receiver(k)) {
+        return s->mirror != NULL ? dyti_session_ready_mirror(s) : DYT_OK;
+    }
+    return st == DYT_OK && s->params.role == DYT_ROLE_TRAINER &&
+                   k->snapshot == NULL
+               ? dyti_session_check_seal(s, dyti_link_source_kinds(k->link))
+               : st;
+}
+
+/* The others do not wait for a member that cannot take part. */
+static void call_off(struct dyti_session_link *k, enum dyt_status st)
+{
+    snprintf(k->text, sizeof(k->text), "%s", dyti_error_message());
+    (void)dyti_link_abort_at(k->control, k->control_members, k->rank, st);
+    dyti_error_adopt(st, k->text);
+}
+
+/* Committed: what is not the link's to write. */
+static enum dyt_status finish_rows(struct dyt_session *s,
+                                   struct dyti_session_link *k)
+{
+    enum dyt_status st = dyti_session_commit_there(s, k);
+
+    return st != DYT_OK
+               ? st
+               : dyti_session_clear_padding(s, dyti_link_live_set(k->link));
 }
 
 enum dyt_status dyti_session_link_run(struct dyt_session *s,
@@ -104,34 +152,28 @@ enum dyt_status dyti_session_link_run(struct dyt_session *s,
 {
     const struct dyti_msg_order *o = &k->order;
     struct dyti_msg_report *m = &k->report;
-    bool receiver = k->rank >= k->source_count;
+    bool receiver = is_receiver(k);
     struct dyti_switch_report r = {0};
     struct dyt_switch_report said;
     int64_t start = dyti_session_now();
-    bool half = false; /* committed, and the device's rows are not written */
+    bool half = false; /* committed, and not all of the rows are written */
     enum dyt_status st = receiver ? pause_server(s) : DYT_OK;
 
-    st = st == DYT_OK && receiver ? dyti_session_check_alive(s) : st;
+    st = st != DYT_OK ? st : look_at_rows(s, k);
     if (st == DYT_OK) {
         st = receiver ? dyti_session_ready_receiver(s, k)
                       : dyti_session_ready_source(s, k);
     }
-    if (st != DYT_OK) { /* the others do not wait for it */
-        snprintf(k->text, sizeof(k->text), "%s", dyti_error_message());
-        (void)dyti_link_abort_at(k->control, k->control_members, k->rank, st);
-        dyti_error_adopt(st, k->text);
+    if (st != DYT_OK) {
+        call_off(k, st);
     }
     if (receiver) {
         set_writing(s, true);
-        if (s->mirror != NULL) {
-            dyti_link_set_check(k->link, check_device, k);
-        }
-    } else if (s->params.role == DYT_ROLE_TRAINER && k->snapshot == NULL) {
-        dyti_link_set_check(k->link, check_rows, k);
     }
+    dyti_link_set_check(k->link, before_the_vote, k);
     st = st != DYT_OK ? st : dyti_link_run(k->link, o->epoch, o->version, &r);
     if (st == DYT_OK && receiver && r.decision == DYTI_DECISION_COMMIT) {
-        st = dyti_session_commit_there(s, k);
+        st = finish_rows(s, k);
         half = st != DYT_OK;
     }
     snprintf(k->text, sizeof(k->text), "%s", dyti_error_message());
@@ -149,9 +191,6 @@ enum dyt_status dyti_session_link_run(struct dyt_session *s,
     if (receiver) {
         m->broken = half || dyti_link_valid(k->link) != DYT_OK;
         m->live_set = dyti_link_live_set(k->link);
-        if (said.committed != 0) {
-            dyti_session_clear_padding(s, m->live_set);
-        }
         note_run(s, k, o, &said, m->broken);
         set_writing(s, false);
     }

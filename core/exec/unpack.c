@@ -52,14 +52,16 @@ static enum dyt_status unpack_bounced(struct dyti_pack_batch *batch,
 }
 
 /* A part of one element. */
-static void unpack_bytes(const struct dyti_pack_part *part,
-                         const unsigned char *dense)
+static enum dyt_status unpack_bytes(const struct dyti_kernels *kernels,
+                                    const struct dyti_pack_part *part,
+                                    const unsigned char *dense)
 {
     int64_t offset =
         dyti_pack_offset(part->box, part->box->dst_stride, part->element);
 
-    memcpy((unsigned char *)part->box->dst + offset + part->skip, dense,
-           part->bytes);
+    return dyti_kernels_carry(
+        kernels, (unsigned char *)part->box->dst + offset + part->skip, dense,
+        part->bytes);
 }
 
 enum dyt_status dyti_unpack(const struct dyti_kernels *kernels,
@@ -77,7 +79,7 @@ enum dyt_status dyti_unpack(const struct dyti_kernels *kernels,
         struct dyti_pack_part part = dyti_pack_next(stream, cursor, bytes);
 
         if (part.skip > 0 || part.bytes < part.element_bytes) {
-            unpack_bytes(&part, from);
+            st = unpack_bytes(kernels, &part, from);
         } else if ((uintptr_t)from % part.element_bytes != 0) {
             st = unpack_bounced(&batch, &part, from);
         } else {

@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "control/hub.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 
 /* ---- a slow receive -------------------------------------------------------
@@ -84,9 +85,12 @@ static void share_rows(struct member *t)
 {
     for (uint32_t r = 0; r < t->rows; r++) {
         size_t bytes = row_elements(&t->row[r]) * sizeof(float);
-        int fd = memfd_create("rows", MFD_CLOEXEC);
+        int fd = memfd_create("rows", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
         assert_int_equal(0, ftruncate(fd, (off_t)bytes));
+        if (r % 2 == 1) { /* who maps it reads it as it lies */
+            assert_int_equal(0, fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK));
+        }
         t->row[r].data =
             mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         assert_true(t->row[r].data != MAP_FAILED);

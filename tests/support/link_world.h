@@ -5,6 +5,7 @@
 
 #include "link_rows.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
 
@@ -40,9 +41,11 @@ static inline bool lw_place(struct lw_member *m, enum lw_memory kind)
     m->arena_bytes = (at + 4096 + 4095) / 4096 * 4096;
     m->arena_fd = -1;
     if (kind == LW_SHARED) {
-        m->arena_fd = memfd_create("rows", MFD_CLOEXEC);
+        m->arena_fd = memfd_create("rows", MFD_CLOEXEC | MFD_ALLOW_SEALING);
         if (m->arena_fd < 0 ||
-            ftruncate(m->arena_fd, (off_t)m->arena_bytes) != 0) {
+            ftruncate(m->arena_fd, (off_t)m->arena_bytes) != 0 ||
+            (lw_pick(m->c, 650 + m->rank, 0, 2) == 0 && /* or truncatable */
+             fcntl(m->arena_fd, F_ADD_SEALS, F_SEAL_SHRINK) != 0)) {
             return false;
         }
         m->arena = mmap(NULL, m->arena_bytes, PROT_READ | PROT_WRITE,
@@ -373,9 +376,7 @@ static inline void lw_case_init(struct lw_case *c)
 
         assert_ok(dyti_model_build(&arch, &c->model));
     }
-    c->control = memfd_create("control", MFD_CLOEXEC);
-    assert_true(c->control >= 0);
-    assert_return_code(ftruncate(c->control, (off_t)bytes), 0);
+    assert_ok(dyti_link_control_make(c->members, &c->control));
     c->control_at =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, c->control, 0);
     assert_true(c->control_at != MAP_FAILED);

@@ -97,7 +97,8 @@ static enum dyt_status host_create(const char *name, enum dyti_page_kind pages,
                                    int *out_handle)
 {
     unsigned flags =
-        pages == DYTI_PAGES_HUGETLB ? MFD_HUGETLB | MFD_HUGE_2MB : 0;
+        MFD_ALLOW_SEALING |
+        (pages == DYTI_PAGES_HUGETLB ? MFD_HUGETLB | MFD_HUGE_2MB : 0);
     int handle;
 
     if (!dyti_pages_are_host(pages)) {
@@ -181,7 +182,12 @@ static enum dyt_status host_resize(int handle, enum dyti_page_kind pages,
             return st;
         }
     }
-    return DYT_OK;
+    /* For ever: who maps it never meets SIGBUS, whatever others do.  Pages are
+     * given back by holes. */
+    return fcntl(handle, F_ADD_SEALS, F_SEAL_SHRINK) == 0
+               ? DYT_OK
+               : DYTI_FAIL(DYT_ERR_IO, "keeping the size of segment %d: %s",
+                           handle, strerror(errno));
 }
 
 /* Room for `bytes` at a multiple of 2 MiB: take more, cut off the ends. */

@@ -82,6 +82,7 @@ static void rows_that_touch_share_an_extent(void **state)
 {
     struct dyti_memory_view memory = {0};
     struct dyti_reach reach;
+    struct dyti_guard guard = {0}; /* of private memory: none */
     struct fixture f;
 
     (void)state;
@@ -96,12 +97,14 @@ static void rows_that_touch_share_an_extent(void **state)
     assert_int_equal(0, memory.row_as[3]);
     assert_int_equal((uint32_t)getpid(), memory.pid);
     assert_false(dyti_memory_view_is_shared(&memory));
-    assert_ok(dyti_reach_init(&reach, &memory, DYTI_LINK_KINDS_ALL, false));
+    assert_ok(
+        dyti_reach_init(&reach, &memory, DYTI_LINK_KINDS_ALL, false, &guard));
     for (uint32_t i = 0; i < COUNT; i++) {
         assert_ptr_equal(f.row[memory.shard_row[i]].data,
                          dyti_reach_address(&reach, DYTI_PARAM,
                                             memory.view.shard[i].offset));
     }
+    assert_int_equal(0, guard.count);
     assert_null(dyti_reach_address(&reach, DYTI_MASTER, 0));
     assert_null(dyti_reach_address(&reach, DYTI_PARAM,
                                    memory.view.region_bytes[DYTI_PARAM] + 9));
@@ -151,6 +154,7 @@ static void a_snapshot_narrows_what_its_readers_want_narrow(void **state)
     uint8_t dtype[DYTI_KIND_COUNT * COUNT];
     struct dyti_snapshot *snapshot = NULL;
     const struct dyti_memory_view *seen;
+    struct dyti_guard guard = {0}; /* ours are sealed */
     struct dyti_reach reach;
     struct fixture f;
 
@@ -174,7 +178,9 @@ static void a_snapshot_narrows_what_its_readers_want_narrow(void **state)
     seen = dyti_snapshot_view(snapshot);
     assert_true(dyti_memory_view_is_shared(seen));
     assert_int_equal(COUNT, seen->view.shard_count);
-    assert_ok(dyti_reach_init(&reach, seen, DYTI_LINK_KINDS_ALL, false));
+    assert_ok(
+        dyti_reach_init(&reach, seen, DYTI_LINK_KINDS_ALL, false, &guard));
+    assert_int_equal(0, guard.count);
     for (uint32_t i = 0; i < 18; i++) { /* b, rounded to nearest even */
         uint16_t got, want = dyti_f32_to_bf16(f.data[24 + i]);
 
@@ -267,6 +273,7 @@ static void a_descriptor_is_looked_at_before_it_is_mapped(void **state)
 {
     int fd = memfd_create("bytes", MFD_CLOEXEC);
     struct dyti_process_fd of = {.fd = fd};
+    struct dyti_guard guard = {0};
     unsigned char *at = NULL;
     struct stat info;
     void *base = NULL;
@@ -282,29 +289,34 @@ static void a_descriptor_is_looked_at_before_it_is_mapped(void **state)
     assert_false(dyti_process_is_self(of.pid, of.pid_start + 1));
     of.device = (uint64_t)info.st_dev;
     of.inode = (uint64_t)info.st_ino;
-    assert_ok(dyti_process_map(&of, 5001, 5005, true, &base, &bytes, &at));
+    assert_ok(dyti_process_map(&of, 5001, 5005, true, &guard, NULL, &base,
+                               &bytes, &at));
     assert_memory_equal("here", at, 4); /* at no border of a page */
+    assert_int_equal(1, guard.count);
+    assert_ptr_equal(&guard.range[0], dyti_guard_find(&guard, at));
     (void)munmap(base, bytes);
-    assert_status(DYT_ERR_IO,
-                  dyti_process_map(&of, 0, 10001, false, &base, &bytes, &at));
+    assert_status(DYT_ERR_IO, dyti_process_map(&of, 0, 10001, false, &guard,
+                                               NULL, &base, &bytes, &at));
     assert_error_has("has 10000, 10001");
     of.inode++;
-    assert_status(DYT_ERR_IO,
-                  dyti_process_map(&of, 0, 10, false, &base, &bytes, &at));
+    assert_status(DYT_ERR_IO, dyti_process_map(&of, 0, 10, false, &guard, NULL,
+                                               &base, &bytes, &at));
     assert_error_has("another file");
     of.inode--;
     of.pid_start++;
-    assert_status(DYT_ERR_PEER,
-                  dyti_process_map(&of, 0, 10, false, &base, &bytes, &at));
+    assert_status(DYT_ERR_PEER, dyti_process_map(&of, 0, 10, false, &guard,
+                                                 NULL, &base, &bytes, &at));
     assert_error_has("another one by now");
     of.pid_start--;
     of.fd = 1 << 20;
-    assert_status(DYT_ERR_IO,
-                  dyti_process_map(&of, 0, 10, false, &base, &bytes, &at));
+    assert_status(DYT_ERR_IO, dyti_process_map(&of, 0, 10, false, &guard, NULL,
+                                               &base, &bytes, &at));
     of.pid = 1u << 30;
-    assert_status(DYT_ERR_PEER,
-                  dyti_process_map(&of, 0, 10, false, &base, &bytes, &at));
+    assert_status(DYT_ERR_PEER, dyti_process_map(&of, 0, 10, false, &guard,
+                                                 NULL, &base, &bytes, &at));
     assert_error_has("is not there");
+    assert_int_equal(1, guard.count); /* of those that failed, nothing */
+    dyti_guard_fini(&guard);
     (void)close(fd);
 }
 
