@@ -69,7 +69,7 @@ static void write_group(struct dyti_json *j, const char *key,
             dyti_json_null(j, "version");
         }
         dyti_json_u64(j, "bytes", g->bytes);
-        if (first != DYTI_FLEET_NONE && m->member[first].way != NULL) {
+        if (first < m->member_count && m->member[first].way != NULL) {
             dyti_json_text(j, "way", m->member[first].way);
         } else {
             dyti_json_null(j, "way");
