@@ -278,8 +278,7 @@ enum dyt_status dyti_nccl_take_some(struct dyti_nccl_group *group,
 enum dyt_status dyti_nccl_withdraw(struct dyti_nccl_group *group,
                                    bool is_met[DYTI_GROUP_POSTS]);
 
-/* ---- desk.c, desk_ask.c: members that share no memory
- * ---------------------------------
+/* ---- desk.c, desk_ask.c: members that share no memory --------------------
  */
 
 enum dyt_status dyti_nccl_desk_init(struct dyti_nccl_group *group,
