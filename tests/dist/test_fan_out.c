@@ -3,6 +3,7 @@
  * with each strategy; the bytes between the hosts are counted against a count
  * element by element; what goes wrong between the two waves leaves the old. */
 #include "host_bytes.h"
+#include "switch_scene.h"
 
 #include "mover/message/message.h"
 #include "plan/traffic.h"
@@ -38,27 +39,8 @@ struct trip {
 
 static void round_trips(struct sw_rank *rank, const struct trip *trip)
 {
-    struct dyt_rank *me = rank->me;
-    struct dyti_switch_report report;
-
-    for (uint64_t n = 0; n < ROUND_TRIPS; n++) {
-        struct dyti_switch_order order = {.epoch = 2 * n + 1,
-                                          .version = n + 1,
-                                          .unmanaged = true,
-                                          .verify = DYTI_VERIFY_FULL};
-
-        sw_update(rank, DYTI_ARENA_TRAIN, n + 1);
-        rank_ok(me, sw_switch(rank, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT,
-                              &trip->options, &order, &report));
-        rank_true(me, report.decision == DYTI_DECISION_COMMIT);
-        rank_true(me,
-                  rank->c.moves_optimizer
-                      ? sw_check_all(rank, DYTI_ARENA_ROLLOUT, n + 1)
-                      : sw_check(rank, DYTI_ARENA_ROLLOUT, DYTI_PARAM, n + 1));
-        order.epoch++;
-        rank_ok(me, sw_switch(rank, DYTI_ARENA_ROLLOUT, DYTI_ARENA_TRAIN,
-                              &trip->options, &order, &report));
-        rank_true(me, sw_check_all(rank, DYTI_ARENA_TRAIN, n + 1));
+    for (uint64_t n = 0; n < ROUND_TRIPS && rank->me->wrong[0] == '\0'; n++) {
+        sw_there_and_back(rank, n, &trip->options, DYTI_VERIFY_FULL);
     }
 }
 

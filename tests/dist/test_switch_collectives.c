@@ -1,7 +1,7 @@
 /* Switches whose streams are a broadcast, an all-gather, a scatter or a gather:
  * they run as one, every element arrives, with one slot of staging too few they
  * run in pieces, and a member that dies in one is named by all others. */
-#include "switch_world.h"
+#include "switch_scene.h"
 
 #include "mover/message/message.h"
 #include "sched/chains.h"
@@ -149,24 +149,8 @@ static void each_kind_is_found_and_only_where_slots_are(void **state)
 
 static void there_and_back(struct sw_rank *rank, const struct trip *trip)
 {
-    struct dyt_rank *me = rank->me;
-    struct dyti_switch_report report;
-
-    for (uint64_t n = 0; n < TRIPS && me->wrong[0] == '\0'; n++) {
-        struct dyti_switch_order order = {.epoch = 2 * n + 1,
-                                          .version = n + 1,
-                                          .unmanaged = true,
-                                          .verify = DYTI_VERIFY_FULL};
-
-        sw_update(rank, DYTI_ARENA_TRAIN, n + 1);
-        rank_ok(me, sw_switch(rank, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT,
-                              &trip->options, &order, &report));
-        rank_true(me, report.decision == DYTI_DECISION_COMMIT);
-        rank_true(me, sw_check(rank, DYTI_ARENA_ROLLOUT, DYTI_PARAM, n + 1));
-        order.epoch++;
-        rank_ok(me, sw_switch(rank, DYTI_ARENA_ROLLOUT, DYTI_ARENA_TRAIN,
-                              &trip->options, &order, &report));
-        rank_true(me, sw_check_all(rank, DYTI_ARENA_TRAIN, n + 1));
+    for (uint64_t n = 0; n < TRIPS && rank->me->wrong[0] == '\0'; n++) {
+        sw_there_and_back(rank, n, &trip->options, DYTI_VERIFY_FULL);
     }
 }
 

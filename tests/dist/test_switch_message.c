@@ -1,7 +1,7 @@
 /* Switches whose links go by messages, all of them or those between hosts:
  * every byte arrives whatever the strategy, the staging and the dtypes, as over
  * mapped memory.  Ranks as threads and as processes. */
-#include "switch_world.h"
+#include "switch_scene.h"
 
 #include "mover/message/message.h"
 #ifdef DYT_TEST_GLOO
@@ -24,29 +24,6 @@ struct trip {
     struct dyti_world_switch_options options;
 };
 
-static void round_trip(struct sw_rank *rank, const struct trip *trip,
-                       uint64_t n)
-{
-    struct dyt_rank *me = rank->me;
-    struct dyti_switch_report report;
-    struct dyti_switch_order order = {.epoch = 2 * n + 1,
-                                      .version = n + 1,
-                                      .unmanaged = true,
-                                      .verify = sw_verify(n)};
-
-    sw_update(rank, DYTI_ARENA_TRAIN, n + 1);
-    rank_ok(me, sw_switch(rank, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT,
-                          &trip->options, &order, &report));
-    rank_true(me, report.decision == DYTI_DECISION_COMMIT);
-    rank_true(me, rank->c.moves_optimizer
-                      ? sw_check_all(rank, DYTI_ARENA_ROLLOUT, n + 1)
-                      : sw_check(rank, DYTI_ARENA_ROLLOUT, DYTI_PARAM, n + 1));
-    order.epoch++;
-    rank_ok(me, sw_switch(rank, DYTI_ARENA_ROLLOUT, DYTI_ARENA_TRAIN,
-                          &trip->options, &order, &report));
-    rank_true(me, sw_check_all(rank, DYTI_ARENA_TRAIN, n + 1));
-}
-
 static void trip_rank(struct dyt_rank *me)
 {
     const struct trip *trip = me->arg;
@@ -57,7 +34,7 @@ static void trip_rank(struct dyt_rank *me)
         rank_wrong(me, "%s", dyti_error_text());
     } else {
         for (uint64_t n = 0; n < ROUND_TRIPS && me->wrong[0] == '\0'; n++) {
-            round_trip(&rank, trip, n);
+            sw_there_and_back(&rank, n, &trip->options, sw_verify(n));
         }
     }
     sw_rank_close(&rank);

@@ -60,7 +60,6 @@ static void rank_none(struct dyt_rank *me, enum dyt_status st)
 static void mixed(struct sw_rank *rank, const struct scene *scene)
 {
     struct dyt_rank *me = rank->me;
-    struct dyti_switch_report report;
 
     for (uint32_t r = 0; r < scene->world_size; r++) {
         bool seen = dyti_world_region(rank->world, r, DYTI_ARENA_TRAIN,
@@ -69,19 +68,7 @@ static void mixed(struct sw_rank *rank, const struct scene *scene)
         rank_true(me, !seen || sw_is_device(r) == sw_is_device(me->rank));
     }
     for (uint64_t n = 0; n < TRIPS && me->wrong[0] == '\0'; n++) {
-        struct dyti_switch_order order = {.epoch = 2 * n + 1,
-                                          .version = n + 1,
-                                          .unmanaged = true,
-                                          .verify = sw_verify(n)};
-
-        sw_update(rank, DYTI_ARENA_TRAIN, n + 1);
-        rank_ok(me, sw_switch(rank, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT,
-                              &scene->options, &order, &report));
-        rank_true(me, sw_check(rank, DYTI_ARENA_ROLLOUT, DYTI_PARAM, n + 1));
-        order.epoch++;
-        rank_ok(me, sw_switch(rank, DYTI_ARENA_ROLLOUT, DYTI_ARENA_TRAIN,
-                              &scene->options, &order, &report));
-        rank_true(me, sw_check_all(rank, DYTI_ARENA_TRAIN, n + 1));
+        sw_there_and_back(rank, n, &scene->options, sw_verify(n));
     }
 }
 

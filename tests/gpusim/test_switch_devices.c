@@ -2,7 +2,7 @@
  * devices allow, agreed on by all ranks; what is mapped goes by the direct
  * mover, the rest by messages of the host's group or of NCCL, and every byte
  * arrives. */
-#include "switch_world.h"
+#include "switch_scene.h"
 
 #include "device/cuda/context.h"
 #include "mover/message/message.h"
@@ -85,23 +85,9 @@ static void trips(struct sw_rank *rank, const struct scene *s)
         .mover = DYTI_WORLD_AUTO,
         .side = s->seed % 2 == 0 ? DYTI_SIDE_PULL : DYTI_SIDE_PUSH,
         .message_bytes = 4096};
-    struct dyt_rank *me = rank->me;
-    struct dyti_switch_report report;
 
-    for (uint64_t n = 0; n < TRIPS && me->wrong[0] == '\0'; n++) {
-        struct dyti_switch_order order = {.epoch = 2 * n + 1,
-                                          .version = n + 1,
-                                          .unmanaged = true,
-                                          .verify = sw_verify(n)};
-
-        sw_update(rank, DYTI_ARENA_TRAIN, n + 1);
-        rank_ok(me, sw_switch(rank, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT,
-                              &options, &order, &report));
-        rank_true(me, sw_check(rank, DYTI_ARENA_ROLLOUT, DYTI_PARAM, n + 1));
-        order.epoch++;
-        rank_ok(me, sw_switch(rank, DYTI_ARENA_ROLLOUT, DYTI_ARENA_TRAIN,
-                              &options, &order, &report));
-        rank_true(me, sw_check_all(rank, DYTI_ARENA_TRAIN, n + 1));
+    for (uint64_t n = 0; n < TRIPS && rank->me->wrong[0] == '\0'; n++) {
+        sw_there_and_back(rank, n, &options, sw_verify(n));
     }
 }
 
@@ -111,16 +97,14 @@ static void scene_rank(struct dyt_rank *me)
     struct sw_rank rank;
     int device = -1;
 
-    if (sw_rank_open(&rank, me, s->seed, s->world_size, s->memory) != DYT_OK) {
-        rank_wrong(me, "%s", dyti_error_text());
-    } else if (cudaGetDevice(&device) != cudaSuccess ||
-               (uint32_t)device != s->device[me->rank]) {
-        rank_wrong(me, "on device %d", device);
-    } else {
-        look_who_is_mapped(&rank, s);
-        if (me->wrong[0] == '\0') {
-            trips(&rank, s);
+    if (sw_enter(&rank, me, s->seed, s->world_size, s->memory)) {
+        if (cudaGetDevice(&device) != cudaSuccess ||
+            (uint32_t)device != s->device[me->rank]) {
+            rank_wrong(me, "on device %d", device);
+        } else {
+            look_who_is_mapped(&rank, s);
         }
+        trips(&rank, s);
     }
     sw_rank_close(&rank);
 }
@@ -174,9 +158,9 @@ static void play(uint64_t seed, enum reach reach)
     static const char *const word[] = {"all", "none", "some"};
     struct scene s = {.seed = seed, .world_size = 2 + sw_draw(seed, 80, 3)};
     const char *name[SW_RANKS_MAX];
+    const struct sw_stage stage = {
+        .kind = DYT_RANKS_PROCESSES, .seed = seed, .world_size = s.world_size};
     struct sw_device device = cuda_world;
-    struct sw_memory memory;
-    struct sw_case c;
 
     gpusim_reset();
     draw(&s, reach);
@@ -189,13 +173,8 @@ static void play(uint64_t seed, enum reach reach)
     print_message("seed %" PRIu64 ": %u ranks on %d devices, %s reach\n", seed,
                   s.world_size, s.machine.device_count, word[reach]);
     s.mapped = dyt_ranks_shared(4096);
-    assert_ok(sw_case_init(&c, seed, s.world_size));
-    sw_memory_open(&memory, &c, DYT_RANKS_PROCESSES);
-    s.memory = &memory;
-    dyt_ranks_run(DYT_RANKS_PROCESSES, s.world_size, scene_rank, &s);
+    sw_play(&stage, scene_rank, &s, &s.memory);
     check_agreement(&s);
-    sw_memory_close(&memory, s.world_size);
-    sw_case_fini(&c);
     munmap((void *)s.mapped, 4096);
     sw_device = &cuda_world;
     sw_message = NULL;

@@ -68,6 +68,32 @@ static inline bool sw_enter(struct sw_rank *rank, struct dyt_rank *me,
     return false;
 }
 
+/* New values, version n + 1, to the rollout layout and back, looked at in both.
+ */
+static inline void sw_there_and_back(
+    struct sw_rank *rank, uint64_t n,
+    const struct dyti_world_switch_options *options, enum dyti_verify verify)
+{
+    struct dyt_rank *me = rank->me;
+    struct dyti_switch_report report;
+    struct dyti_switch_order order = {.epoch = 2 * n + 1,
+                                      .version = n + 1,
+                                      .unmanaged = true,
+                                      .verify = verify};
+
+    sw_update(rank, DYTI_ARENA_TRAIN, n + 1);
+    rank_ok(me, sw_switch(rank, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT, options,
+                          &order, &report));
+    rank_true(me, report.decision == DYTI_DECISION_COMMIT);
+    rank_true(me, rank->c.moves_optimizer
+                      ? sw_check_all(rank, DYTI_ARENA_ROLLOUT, n + 1)
+                      : sw_check(rank, DYTI_ARENA_ROLLOUT, DYTI_PARAM, n + 1));
+    order.epoch++;
+    rank_ok(me, sw_switch(rank, DYTI_ARENA_ROLLOUT, DYTI_ARENA_TRAIN, options,
+                          &order, &report));
+    rank_true(me, sw_check_all(rank, DYTI_ARENA_TRAIN, n + 1));
+}
+
 /* Until all ranks are here. */
 static inline void sw_meet(const struct sw_rank *rank)
 {
