@@ -58,15 +58,40 @@ def experts(model: Any) -> Optional[List[int]]:
     return None
 
 
-def rows(model: Any) -> Tuple[List[Row], List[Tuple[int, Any]]]:
+def draft_options(given: Dict[str, Any]) -> Dict[str, Any]:
+    """Those of `draft`, over the others but where the policy's job is."""
+    own = given.get("draft") or {}
+    if not ({"job", "address"} & set(own)):
+        raise errors.UnsupportedError(
+            "the weights of a speculative draft model are a target of their "
+            "own: a trainer publishes them in another job, and the options name "
+            """that one beside the policy's: "draft": {"address": …, "job": …}""")
+    rest = {name: value for name, value in given.items()
+            if name not in ("job", "address", "draft", "rules")}
+    return {"pool": "draft", **rest, **own}
+
+
+def is_packed(module: Any) -> bool:
+    """Does a layer of vLLM compute from a packed copy?  On CPUs only."""
+    linear = getattr(module, "cpu_linear", None)
+    return getattr(linear, "__closure__", None) is not None
+
+
+def rows(model: Any, others: Any = None
+         ) -> Tuple[List[Row], List[Tuple[int, Any]]]:
     """Rows of all parameters, and of each (the first row with its memory, its
     module): the others are aliases of that one.  Linear weights that have been
-    packed away have no memory, and get some of the library."""
+    packed away have no memory, and get some of the library.  What a draft has
+    of another model, `others`, comes with that one."""
     modules = dict(model.named_modules(remove_duplicate=False))
+    theirs = {id(parameter) for _, parameter in others.named_parameters()
+              } if others is not None else set()
     found: List[Row] = []
     of: List[Tuple[int, Any]] = []
     seen: Dict[int, int] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
+        if id(parameter) in theirs:
+            continue
         module = modules[name.rpartition(".")[0]]
         first = len(found)
         if parameter.numel() == 0:

@@ -56,6 +56,10 @@ class Servers(vllm_http.Servers):
         super().__init__(urls, in_flight, kv, timeout)
         self.workers: Dict[str, int] = {}
 
+    def post(self, url: str, path: str, **body: Any) -> Any:
+        """Its /health generates, which waits for an update: not asked."""
+        return request(url + path, body, self.timeout)
+
     def _tensors(self, url: str, rows: Sequence[Tuple[str, int]],
                  **more: Any) -> None:
         if url not in self.workers:
@@ -101,22 +105,23 @@ class Servers(vllm_http.Servers):
         self._tensors(url, [(INIT + json.dumps(options), 0)],
                       flush_cache=False)
 
-    def rejoin(self, index: int) -> None:
+    def rejoin(self, index: int, version: Optional[int] = None) -> None:
         """A server that was started again gets what the others have before it
-        answers anything."""
+        answers anything; or a version that the trainer offers meanwhile, where
+        it is the only one."""
         url = self.urls[index]
+        self.version = self.version if version is None else version
         self.workers.pop(url, None)
         self.post(url, "/pause_generation", mode="abort")
         self._join(index, url)
         self._transfer(url, self.version)
-        self.broken.discard(index)
+        self.broken.discard((index, "policy"))
         self.post(url, "/continue_generation")
 
-    def pause(self) -> None:
+    def _pause(self, url: str) -> None:
         mode = MODES[self.in_flight, self.kv]
         if mode is not None:
-            self.each(lambda index, url: self.post(
-                url, "/pause_generation", mode=mode))
+            self.post(url, "/pause_generation", mode=mode)
 
     def _resume(self, url: str) -> None:
         if MODES[self.in_flight, self.kv] is not None:
@@ -128,6 +133,10 @@ class Servers(vllm_http.Servers):
         keeps = MODES[self.in_flight, self.kv] == "in_place"
         self._tensors(url, [(VERSION, version)], flush_cache=not keeps,
                       weight_version=str(version))
+
+    def _transfer_draft(self, url: str, version: int) -> None:
+        raise errors.UnsupportedError(
+            f"{url}: a draft model of SGLang gets no weights of its own here")
 
     def versions(self) -> List[str]:
         return [str(request(url + "/model_info")["weight_version"])

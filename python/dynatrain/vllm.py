@@ -40,17 +40,14 @@ def options(given: Dict[str, Any]) -> Dict[str, Any]:
     return {**json.loads(os.environ.get("DYNATRAIN_VLLM") or "{}"), **given}
 
 
-def is_packed(module: Any) -> bool:
-    """Does the layer compute from a packed copy?  On CPUs only."""
-    linear = getattr(module, "cpu_linear", None)
-    return getattr(linear, "__closure__", None) is not None
-
-
 class Server:
-    """One worker's model as a receiver."""
+    """One worker's model as a receiver; or its draft model, beside the policy
+    and by its own model_config."""
 
-    def __init__(self, model: Any, vllm_config: Any, **given: Any) -> None:
-        self.model, self.config = model, vllm_config
+    def __init__(self, model: Any, vllm_config: Any, policy: Any = None,
+                 model_config: Any = None, **given: Any) -> None:
+        self.model, self.config, self.policy = model, vllm_config, policy
+        self.model_config = model_config or vllm_config.model_config
         self.parallel = vllm_config.parallel_config
         self.receiver: Any = None  # once joined
         self.failure: Optional[BaseException] = None
@@ -74,20 +71,23 @@ class Server:
 
     def _join(self, given: Dict[str, Any]) -> None:
         from vllm.distributed import parallel_state as groups
+        if self.policy is not None:
+            given = _server.draft_options(given)
+        given.pop("draft", None)
         _server.refuse(self.model, self.config.lora_config is not None)
-        hf = self.config.model_config.hf_text_config
+        hf = self.model_config.hf_text_config
         ep = self.parallel.enable_expert_parallel
         place = _server.place(
             groups.get_tp_group(), groups.get_pp_group(), hf.to_dict(),
-            self.config.model_config.get_head_size(),
+            self.model_config.get_head_size(),
             groups.get_ep_group() if ep else None, self.model)
         place["replica"] = self.parallel.data_parallel_index
         given.pop("pack", None)
         rules = _server.rules_of(given.pop("rules", None), hf.model_type)
-        rows, modules = _server.rows(self.model)
+        rows, modules = _server.rows(self.model, self.policy)
         for index, (first, module) in enumerate(modules):
             head = "LMHead" in type(module).__name__  # packs a tied weight
-            if rows[index].staged or (head and is_packed(module)):
+            if rows[index].staged or (head and _server.is_packed(module)):
                 self.packed.setdefault(first, []).append(module)
         self.receiver = Receiver(self.model, rows=rows, rules=rules,
                                  **{**place, **given})

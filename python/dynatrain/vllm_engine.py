@@ -36,11 +36,12 @@ class Engine(base.WeightTransferEngine[InitInfo, UpdateInfo]):
         self._server()
 
     def _server(self) -> Server:
-        """Of the model that is updated: a draft model is a pool of its own."""
+        """Of the model that is updated; a draft joins its job at its first update."""
         server = self._servers.get(id(self.model))
         if server is None or server.receiver is None:
-            draft = {"pool": "draft"} if self.model is not self._default_model else {}
-            server = Server(self.model, self.vllm_config, **{**self._options, **draft})
+            draft = {} if self.model is self._default_model else {
+                "policy": self._default_model, "model_config": self.model_config}
+            server = Server(self.model, self.vllm_config, **draft, **self._options)
             self._servers[id(self.model)] = server
         return server
 

@@ -3,6 +3,7 @@ against recorded doubles of theirs and of a session.  Where TRL is installed its
 own class is used, and its own transfer must not be called."""
 
 import asyncio
+import ctypes as c
 import http.server
 import json
 import sys
@@ -16,7 +17,8 @@ try:
 except ImportError:
     support.skip("no torch")
 import dynatrain.torch  # noqa: E402
-from dynatrain import errors, sglang, session, trl, verl, vllm_http  # noqa: E402
+from dynatrain import (errors, sglang, session, tensors, trl, verl,  # noqa: E402
+                       vllm_http)
 
 CALLS = []
 
@@ -248,6 +250,83 @@ def trl_asynchronous_client():
     server.shutdown()
 
 
+class OnGpu(torch.nn.Parameter):
+    """A parameter that says it lies on a GPU."""
+
+    device = torch.device("cuda", 0)
+
+
+class Lends(Session):
+    """Maps rows into two sets of memory of its own, as on a device."""
+
+    def map(self, rows):
+        self.sets = [[(c.c_uint8 * (row.tensor.numel() * 2))()
+                      for row in rows] for _ in range(2)]
+        self.live = 0
+        return [session.Row(row.name, row.memory()._replace(
+            address=c.addressof(memory)))
+            for row, memory in zip(rows, self.sets[0])]
+
+    def row_data(self, row):
+        return c.addressof(self.sets[self.live][row])
+
+    def receive(self, version=0, timeout=None):
+        self.live = 1 - self.live
+        for memory in self.sets[self.live]:
+            c.memset(memory, version, len(memory))
+
+
+def interfaced(lent, device):
+    """torch.as_tensor() of a build with a GPU, as the CUDA array interface says
+    it: over the memory that is named, which no byte leaves."""
+    about = lent.__cuda_array_interface__
+    (count,), (address, read_only) = about["shape"], about["data"]
+    assert about["version"] == 3 and about["typestr"] == "|u1", about
+    assert about["strides"] is None and read_only is False, about
+    assert torch.device(device).type == "cuda", device
+    return torch.frombuffer((c.c_uint8 * count).from_address(address),
+                            dtype=torch.uint8)
+
+
+def parameters_of_a_gpu_lie_in_our_memory():
+    """By doubles of the device: the tensor over our memory has its dtype, shape
+    and bytes, follows the set that is live, and at the end leaves ours, which
+    is given back when the device has read it."""
+    synchronised, before = [], (torch.as_tensor, torch.cuda.synchronize,
+                                dynatrain.torch.Session)
+    module = torch.nn.Module()
+    module.register_parameter("w", OnGpu(
+        torch.ones(3, 4, dtype=torch.bfloat16), requires_grad=False))
+    own = module.w.data_ptr()
+    row = session.Row("w", module.w)
+    row.memory = lambda: tensors.memory_of(module.w)  # no driver tells a UUID
+    torch.as_tensor = interfaced
+    torch.cuda.synchronize = synchronised.append
+    dynatrain.torch.Session = Lends
+    try:
+        receiver = dynatrain.torch.Receiver(module, rows=[row],
+                                            memory="mapped", commit="double")
+        lent = receiver.session
+        assert module.w.data_ptr() == c.addressof(lent.sets[0][0]) != own
+        for version, at in ((1, 1), (2, 0)):
+            receiver.receive(version)
+            w = module.w
+            assert w.data_ptr() == c.addressof(lent.sets[at][0])
+            assert w.shape == (3, 4) and w.dtype == torch.bfloat16
+            assert bytes(lent.sets[at][0]) == bytes([version] * 24)
+            assert w.view(torch.uint8).unique().tolist() == [version]
+        receiver.close()
+        assert module.w.data_ptr() not in map(c.addressof, (
+            lent.sets[0][0], lent.sets[1][0]))
+        assert module.w.view(torch.uint8).unique().tolist() == [2]
+        assert synchronised == [torch.device("cuda", 0)]
+        empty = dynatrain.torch.tensor_over(0, (0, 4), torch.float32, "meta")
+        assert empty.shape == (0, 4)
+    finally:
+        (torch.as_tensor, torch.cuda.synchronize,
+         dynatrain.torch.Session) = before
+
+
 def trl_without_vllm_is_refused():
     support.raises(errors.InvalidError, lambda: trl.attach(
         types.SimpleNamespace()), "use_vllm")
@@ -338,6 +417,7 @@ if __name__ == "__main__":
                 a_failed_update_ends_on_all_ranks,
                 trl_server_mode_syncs_through_us,
                 trl_colocated_keeps_its_order, trl_asynchronous_client,
+                parameters_of_a_gpu_lie_in_our_memory,
                 trl_without_vllm_is_refused,
                 adapters_are_merged_while_they_are_read, verl_takes_shards,
                 sglang_loads_by_its_hook)

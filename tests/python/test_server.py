@@ -1,9 +1,14 @@
 """What the workers of servers say of a model, by doubles of its modules: rows,
-places in the replica, and what is refused by name.  No framework is needed."""
+places in the replica, and what is refused by name; and who asks servers that
+die.  No framework is needed."""
+
+import http.server
+import json
+import threading
 
 import support  # noqa: F401  (finds the package)
 
-from dynatrain import _server, errors
+from dynatrain import _server, errors, vllm_http
 
 
 class Parameter:
@@ -119,7 +124,133 @@ def experts_are_those_of_the_map():
     assert _server.experts(Model({"": Module()})) is None
 
 
+def tied_to_another_model():
+    """What a draft has of the policy comes with the policy."""
+    both, own = Parameter(64, 5, 2), Parameter(256, 2)
+    policy = Model({"": Module()}, [("embed", both)])
+    draft = Model({"": Module()}, [("embed", both), ("fc", own)])
+    rows, of = _server.rows(draft, policy)
+    assert [row.name for row in rows] == ["fc"] and of[0][0] == 0, rows
+
+
+def a_draft_has_a_job_of_its_own():
+    given = {"address": "unix:/a", "job": "policy", "rules": "r", "replica": 2,
+             "timeout": 5.0}
+    for draft in ({}, {"draft": {}}, {"draft": {"commit": "in_place"}}):
+        support.raises(errors.UnsupportedError,
+                       lambda more=draft: _server.draft_options(
+                           {**given, **more}),
+                       "draft model", "another job", '"draft": {"address"')
+    assert _server.draft_options({**given, "draft": {"address": "unix:/b"}}) == {
+        "pool": "draft", "replica": 2, "timeout": 5.0, "address": "unix:/b"}
+
+
+class Forgetful(http.server.BaseHTTPRequestHandler):
+    """Answers when it has been asked for its health, or never, and says of
+    itself that it has died."""
+
+    health, answers = 200, True
+    asked, hung_up = threading.Event(), threading.Event()
+
+    def do_GET(self):
+        self.send_response(self.health)
+        self.end_headers()
+        self.asked.set()
+
+    def do_POST(self):
+        assert self.asked.wait(60)
+        if self.answers:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"success": true}')
+        else:
+            self.rfile.read()  # until the client has hung up
+            self.hung_up.set()
+
+    def log_message(self, *about):
+        pass
+
+
+def a_server_that_dies_holds_up_nobody():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Forgetful)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    url = f"http://127.0.0.1:{server.server_address[1]}"
+    servers = vllm_http.Servers([url], timeout=120)
+    assert servers.post(url, "/resume") == {"success": True}
+    Forgetful.health, Forgetful.answers = 503, False
+    support.raises(errors.Error, lambda: servers.post(url, "/resume"),
+                   "its engine has died")
+    assert Forgetful.hung_up.wait(60)
+    Forgetful.health = 404  # a proxy that has no such route: not gone
+    short = vllm_http.Servers([url], timeout=1)
+    support.raises(errors.Error, lambda: short.post(url, "/resume"),
+                   "timed out")
+    server.shutdown()
+    server.server_close()
+    support.raises(errors.Error, lambda: servers.post(url, "/resume"),
+                   "refused")
+
+
+class Routes(http.server.BaseHTTPRequestHandler):
+    """Says yes to everything; `seen` has (path, body)."""
+
+    seen = []
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.seen.append((self.path.partition("?")[0], json.loads(body)))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *about):
+        pass
+
+
+def of_updates(call):
+    """What the one server that is alive was asked, beside a dead one."""
+    alive, dead = (http.server.ThreadingHTTPServer(("127.0.0.1", 0), Routes)
+                   for _ in range(2))
+    threading.Thread(target=alive.serve_forever, daemon=True).start()
+    dead.server_close()
+    Routes.seen.clear()
+    servers = vllm_http.Servers([f"http://127.0.0.1:{one.server_address[1]}"
+                                 for one in (dead, alive)], timeout=60)
+    support.raises(errors.Error, lambda: call(servers), "refused")
+    alive.shutdown()
+    alive.server_close()
+    return Routes.seen
+
+
+def a_dead_server_fails_nobody_else():
+    seen = of_updates(lambda servers: servers.update(7))
+    assert [path for path, _ in seen] == [
+        "/pause", "/start_weight_update", "/update_weights",
+        "/finish_weight_update", "/reset_prefix_cache", "/resume"], seen
+    assert seen[2][1]["update_info"]["version"] == 7
+    assert seen[3][1] == {"weight_version": "7"}
+
+
+def a_draft_is_updated_by_itself_or_within_one_pause():
+    seen = of_updates(lambda servers: servers.update(7, draft=3))
+    assert [path for path, _ in seen] == [
+        "/pause", "/start_weight_update", "/update_weights",
+        "/finish_weight_update", "/reset_prefix_cache",
+        "/start_draft_weight_update", "/update_weights",
+        "/finish_weight_update", "/reset_prefix_cache", "/resume"], seen
+    assert [body["update_info"]["version"] for path, body in seen
+            if path == "/update_weights"] == [7, 3], seen
+    assert [body for path, body in seen if path == "/finish_weight_update"] == [
+        {"weight_version": "7"}, {}], seen
+    seen = of_updates(lambda servers: servers.update(None, draft=4))
+    assert "/start_weight_update" not in dict(seen), seen
+
+
 if __name__ == "__main__":
     support.run(plain_layers_are_taken, quantised_layers_and_adapters_are_named,
                 packed_rows_are_lent_memory, tied_rows_are_one,
-                places_count_stages_first, experts_are_those_of_the_map)
+                places_count_stages_first, experts_are_those_of_the_map,
+                tied_to_another_model,
+                a_draft_has_a_job_of_its_own, a_server_that_dies_holds_up_nobody,
+                a_dead_server_fails_nobody_else,
+                a_draft_is_updated_by_itself_or_within_one_pause)

@@ -2,9 +2,11 @@
 
 import array
 import ctypes
+import gc
 import random
 import sys
 import types
+import weakref
 
 import support
 from dynatrain import _abi, devices, errors, rules, session, tensors
@@ -235,6 +237,18 @@ def rows_become_structs():
         [session.Row("d", source, shape=(2, 3))]), "row d", "its own dtype")
 
 
+def rows_keep_their_tensors_alive():
+    source = Array()
+    there = weakref.ref(source)
+    view = session.ViewBuffer([session.Row("a", source)])
+    del source
+    gc.collect()
+    assert there() is not None
+    del view
+    gc.collect()
+    assert there() is None
+
+
 def tables_become_rules():
     made = rules.from_table({"family": "mine", "rule": [
         {"name": "h.{layer}.qkv", "part": [
@@ -267,4 +281,5 @@ if __name__ == "__main__":
                 buffers_are_read, dlpack_capsules_are_read,
                 frameworks_are_read_where_they_are,
                 what_cannot_be_read_is_named, flat_ranges_are_few_boxes,
-                rows_become_structs, tables_become_rules, statuses_are_classes)
+                rows_become_structs, rows_keep_their_tensors_alive,
+                tables_become_rules, statuses_are_classes)
