@@ -10,6 +10,7 @@ combination such as "3:bf16".  Without the library of a test build nobody is
 killed."""
 
 import argparse
+import contextlib
 import os
 import pathlib
 import shutil
@@ -30,8 +31,13 @@ ALL = ["3:fp32 unpacked", "3:bf16", "3:fp32 packed", "main", "library",
        "1:fp32 unpacked", "1:bf16"]
 # Of these every way gets more updates.
 LONG = ["main", "3:fp32 packed"]
-# The way in which a server dies there.
-KILLED_IN = {(1, "fp32 unpacked"): "mapped, double", (1, "bf16"): "mapped"}
+# The way in which a server dies there at its end; at TP 3 both of them, the
+# first one by one of its ranks, the other one as a whole.
+KILLED_IN = {(1, "fp32 unpacked"): "mapped, double", (1, "bf16"): "mapped",
+             (3, "fp32 unpacked"): "mapped, double", (3, "bf16"): "mapped",
+             (3, "fp32 packed"): "in place"}
+# All else that can happen to one of several ranks.
+RANKS = (3, "fp32 packed")
 
 
 def library(checks, models, tp, kind, folder, count):
@@ -39,7 +45,7 @@ def library(checks, models, tp, kind, folder, count):
     worker extension."""
     ways = [*WAYS, "worker extension"]
     with checks.one(f"TP {tp}, {kind}: vLLM as a library") as notes:
-        _, rows = engines.updated(
+        _, rows, draft = engines.updated(
             tp, kind, models, folder, list(served.WAYS.values()),
             [count] * len(WAYS), patience=1200)
         wrong = [row for row in rows if row["differs"]]
@@ -50,35 +56,62 @@ def library(checks, models, tp, kind, folder, count):
             notes.append(f"{way} {count} updates of "
                          f"{times[len(times) // 2]:.2f} s")
         checks.updates += len(rows)
+    with_draft(checks, tp, kind, draft)
 
 
-def close_to_transformers(checks, site, model):
-    """Where the two best tokens are further apart than 0.05, transformers
-    chooses the same ones."""
+def with_draft(checks, tp, kind, draft):
+    """A draft model gets its own weights from its own job, and the model beside
+    it keeps its own: where both are the same nearly all is taken that the draft
+    proposes, and a draft that has got its weights from disk or from us proposes
+    the same."""
+    with checks.one(f"TP {tp}, {kind}: a speculative draft model") as notes:
+        assert "another job" in draft.pop("refused", ""), draft
+        notes.append("refused by name without a job of its own")
+        assert draft["A, draft B again"] == draft["A, draft B"], draft
+        share = {what: taken / proposed
+                 for what, (proposed, taken) in draft.items()}
+        for both in ("both A", "both B"):
+            assert share[both] > 0.97 > share["A, draft B"], draft
+        notes.append(", ".join(f"{what}: {taken:.0f} of {proposed:.0f} taken"
+                               for what, (proposed, taken) in draft.items()))
+
+
+def clear_choices(model, dtype, asked):
+    """How often transformers has a clear favourite among the tokens that a
+    server chose for `asked`, (prompt, token ids) rows: it must be that one."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    tokenizer = AutoTokenizer.from_pretrained(str(model))
+    net = AutoModelForCausalLM.from_pretrained(
+        str(model), dtype=getattr(torch, dtype)).eval()
+    clear = 0
+    for prompt, ids in asked:
+        tokens = tokenizer(prompt)["input_ids"] + ids
+        with torch.no_grad():
+            logits = net(torch.tensor([tokens])).logits[0]
+        first = len(tokens) - len(ids)
+        for place, token in enumerate(ids):
+            best = torch.log_softmax(logits[first + place - 1], -1).topk(2)
+            if best.values[0] - best.values[1] > 0.05:
+                assert int(best.indices[0]) == token, (prompt, place)
+                clear += 1
+    return clear
+
+
+def close_to_transformers(checks, site):
+    """Where the two best tokens are further apart than 0.05, transformers
+    chooses the same ones, of either set."""
     from transformers.utils import logging
     logging.disable_progress_bar()
     with checks.one(f"{site.name}: transformers chooses the same tokens"
                     ) as notes:
-        tokenizer = AutoTokenizer.from_pretrained(str(model))
-        net = AutoModelForCausalLM.from_pretrained(
-            str(model), dtype=getattr(torch, KINDS[site.kind][0])).eval()
-        compared = 0
-        for prompt, (ids, _) in zip(PROMPTS, site.want["B"]):
-            tokens = tokenizer(prompt)["input_ids"] + ids
-            with torch.no_grad():
-                logits = net(torch.tensor([tokens])).logits[0]
-            first = len(tokens) - len(ids)
-            for place, token in enumerate(ids):
-                best = torch.log_softmax(logits[first + place - 1], -1).topk(2)
-                if best.values[0] - best.values[1] > 0.05:
-                    assert int(best.indices[0]) == token, (prompt, place)
-                    compared += 1
-        assert compared > len(PROMPTS) * 8, compared
-        notes.append(f"{compared} compared")
-        del net
-        give_back()
+        for name in "AB":
+            asked = [(prompt, ids) for prompt, (ids, _) in
+                     zip(PROMPTS, site.want[name])]
+            clear = clear_choices(site.models[name], KINDS[site.kind][0], asked)
+            assert clear > len(PROMPTS) * 8, clear
+            notes.append(f"{clear} of {name} compared")
+            give_back()
 
 
 def updated(checks, site, trainer, counts, servers=None):
@@ -93,11 +126,26 @@ def over_http(checks, models, tp, kind, folder, counts, options):
                                             and options.full) else None
     with served.Site(models, tp, kind, folder,
                      options.hooks if dies_in else None,
+                     stay=dies_in is not None and tp == 1,
                      alone=not options.full) as site, \
-            faults.trainer_of(site) as trainer:
-        site.answer(checks)
+            contextlib.ExitStack() as ranks:
+        trainer = faults.trainer_of(site, point=site.trainer_point)
+        ranks.callback(lambda: trainer.close())  # whoever is the last one
+        alone = dies_in is not None and tp > 1
+        of_the_dead = site.answer(checks, alone and (
+            lambda: faults.alone_killed(checks, site, trainer, dies_in,
+                                        "one of its ranks killed")))
+        if alone:
+            faults.has_it(checks, site, trainer, of_the_dead)
         updated(checks, site, trainer, counts, site.servers[:1])
-        if dies_in:
+        if options.full and (tp, kind) == RANKS:
+            served.in_flight(checks, site, trainer, site.client())
+            if dies_in:
+                trainer = faults.killed_alone(checks, site, trainer)
+        if alone:
+            faults.alone_killed(checks, site, trainer, dies_in, "server killed")
+            trainer.kill()  # who would wait for the next server
+        elif dies_in:
             faults.server_killed(checks, site, trainer, dies_in)
 
 
@@ -107,7 +155,7 @@ def everything(checks, models, folder, counts, options):
                      stay=True) as site:
         with faults.trainer_of(site) as trainer:
             site.answer(checks)
-            close_to_transformers(checks, site, models["B"])
+            close_to_transformers(checks, site)
             trainer.ready()
             served.wrong_dialect(checks, site)
             updated(checks, site, trainer, counts)

@@ -1,7 +1,8 @@
 """vLLM as a library, in a process of its own: what fresh engines answer that
 loaded each set of weights from disk, and what one of them answers that then
 gets its weights from a trainer, version after version, in each way to commit,
-and one that gets them by the worker extension of older versions.
+one that gets them by the worker extension of older versions, and one that has a
+speculative draft model beside.
 """
 
 import json
@@ -68,6 +69,51 @@ def by_extension(llm, version):
     assert set(have) == {version}, have
 
 
+def by_draft(llm, version):
+    llm.start_draft_weight_update()
+    llm.update_weights({"update_info": {"version": version, "timeout": 600}})
+    llm.finish_weight_update()
+
+
+def guessed(llm):
+    """How many tokens of answers the draft model proposed, and how many of
+    these the model took."""
+    def so_far():
+        have = {metric.name: metric.value for metric in llm.get_metrics()
+                if hasattr(metric, "value")}
+        return [have[f"vllm:spec_decode_num_{what}_tokens"]
+                for what in ("draft", "accepted")]
+    before = so_far()
+    answers(llm)
+    return [now - then for now, then in zip(so_far(), before)]
+
+
+def drafted(models, tp, kind, folder, job, trainer, version):
+    """The model is A and its draft B, then both are A, then as before, then
+    both B: what was proposed and taken each time."""
+    own = {"job": "draft", "address": f"unix:{folder}/draft.sock"}
+    plug = {**BACKEND, "disable_log_stats": False, "speculative_config": {
+        "method": "draft_model", "model": str(models["B"]),
+        "num_speculative_tokens": 3, "draft_tensor_parallel_size": tp}}
+    with Trainer(folder, models, KINDS[kind][0], **{**job, **own}) as second:
+        llm = engine(models["A"], tp, kind, plug)
+        found = {"A, draft B": guessed(llm)}
+        llm.init_weight_transfer_engine({"init_info": job})
+        try:
+            by_draft(llm, 1)
+        except Exception as problem:
+            found["refused"] = str(problem)
+        llm.init_weight_transfer_engine({"init_info": {**job, "draft": own}})
+        update(llm, second, 1, "A", by_draft)
+        found["both A"] = guessed(llm)
+        update(llm, second, 2, "B", by_draft)
+        found["A, draft B again"] = guessed(llm)
+        update(llm, trainer, version, "B", by_backend)
+        found["both B"] = guessed(llm)
+        shut(llm)
+    say(draft=found)
+
+
 def update(llm, trainer, version, name, call):
     """One version into the engine; seconds that it took."""
     trainer.offer(version, name)
@@ -112,6 +158,9 @@ def work_of(tp, kind, models, folder, ways, counts):
         llm.collective_rpc("dynatrain_init", kwargs=job)
         updates(len(ways), counts[0], by_extension)
         llm.collective_rpc("dynatrain_close")
+        shut(llm)
+        del llm
+        drafted(models, tp, kind, folder, job, trainer, version + 1)
 
 
 def say(**found):
@@ -119,7 +168,8 @@ def say(**found):
 
 
 def updated(tp, kind, models, folder, ways, counts, patience):
-    """(answers of fresh engines by set, rows of what work_of() says)."""
+    """(answers of fresh engines by set, rows of what work_of() says, what
+    drafted() says)."""
     work = {"tp": tp, "kind": kind, "folder": str(folder), "ways": ways,
             "counts": counts,
             "models": {name: str(path) for name, path in models.items()}}
@@ -141,7 +191,7 @@ def updated(tp, kind, models, folder, ways, counts, patience):
     if code != 0 or not rows:
         raise RuntimeError(f"an engine at TP {tp}, {kind}, ended with {code}:\n"
                            + said[-6000:])
-    return rows[0]["want"], rows[1:]
+    return rows[0]["want"], rows[1:-1], rows[-1]["draft"]
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ def outcome(site, server, client, old, before, notes):
 def trainer_killed(checks, site, trainer, way):
     """Both sides have stopped in the middle when it is killed.  Returns the
     trainer that comes after."""
-    server = site.servers[1]
+    server = site.servers[-1]
     with checks.one(f"{site.name}, {way}: trainer killed in an update"
                     ) as notes:
         trainer.ready()
@@ -123,21 +123,71 @@ def server_killed(checks, site, trainer, way, again=False):
         site.same(name, site.servers[:1])
         notes.append("the other one has it")
         if not again:
-            site.servers.pop()
-            client = site.client(**WAYS[way])
-            name, _ = site.update(trainer, client)
-            site.same(name)
-            notes.append("and the next")
-            return
-        site.servers[1].model = site.models["AB"[name == "A"]]
-        site.servers[1].start()
-        client.urls[1] = site.servers[1].wait().url
+            version, name = site.next()
+            trainer.offer(version, name)
+            try:
+                client.update(version)
+            except errors.Error:
+                trainer.done()
+                site.same(name, site.servers[:1])
+                site.servers.pop()
+                notes.append("and the next, though the dead one is asked, too")
+                return
+            raise AssertionError("a dead server has taken a version")
+        start_again(site, name)
         client.rejoin(1)
         assert client.versions() == [str(version)] * 2
         site.same(name)
         name, _ = site.update(trainer, client)
         site.same(name)
         notes.append("so has the one started again, and both the next")
+
+
+def start_again(site, name):
+    """The last server, with another set of weights on its disk than this."""
+    server = site.servers[-1]
+    server.model = site.models["AB"[name == "A"]]
+    server.start()
+    server.wait()
+
+
+# Who of the only server of a job is killed.
+WHO = {"server killed": lambda server, worker: server.stop(signal.SIGKILL),
+       "one of its ranks killed":
+           lambda server, worker: os.kill(worker, signal.SIGKILL)}
+
+
+def alone_killed(checks, site, trainer, way, who):
+    """The job's only server is killed in the middle, all of it, or one of its
+    ranks, with which vLLM ends: nobody is answered any more.  The trainer's
+    offer stays open for who comes later: has_it() with the client that this
+    returns."""
+    with checks.one(f"{site.name}, {way}: {who} in an update") as notes:
+        trainer.ready()
+        server = site.servers[-1]
+        client = site.client([server], **WAYS[way])
+        version, name = site.next()
+        trainer.offer(version, name)
+        in_the_middle(client, version, [site.point],
+                      lambda worker: WHO[who](server, worker))
+        server.ended()
+        server.stop()
+        notes.append("nothing is answered")
+    return client
+
+
+def has_it(checks, site, trainer, client):
+    """A server that was started after another one died, or that one again, has
+    the version that was offered to it before it answers."""
+    with checks.one(f"{site.name}: the next server has that version before it "
+                    "answers") as notes:
+        server = site.servers[-1]
+        client.urls = [server.wait().url]
+        client.rejoin(0)
+        trainer.done()
+        assert client.versions() == [str(site.version)]
+        site.same("AB"[site.version % 2], [server])
+        notes.append("bit for bit")
 
 
 def killed(checks, site, full):
@@ -151,3 +201,14 @@ def killed(checks, site, full):
         server_killed(checks, site, trainer, "in place")
     finally:
         trainer.close()
+
+
+def killed_alone(checks, site, trainer):
+    """Of a job with one server that has several ranks."""
+    for way in WAYS:
+        trainer = trainer_killed(checks, site, trainer, way)
+    for who in WHO:
+        client = alone_killed(checks, site, trainer, "staged", who)
+        start_again(site, "AB"[site.version % 2])
+        has_it(checks, site, trainer, client)
+    return trainer

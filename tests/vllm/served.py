@@ -45,10 +45,10 @@ class Site:
     def __init__(self, models, tp, kind, folder, library=None, stay=False,
                  alone=False):
         """Both stay, or the one of B has gone when that of A starts.  With the
-        `library` of a test build that one stays, and stops at points.  Alone:
-        there is none for B, whose answers must be others than A's."""
+        `library` of a test build the last one that is there stops at points.
+        Alone: there is none for B, whose answers must be others than A's."""
         self.models, self.tp, self.kind, self.folder = models, tp, kind, folder
-        self.name, self.stay = f"TP {tp}, {kind}", stay or library is not None
+        self.name, self.stay = f"TP {tp}, {kind}", stay
         tag = f"{tp}-{kind.replace(' ', '-')}"
         self.job = {"job": f"check-{tag}", "timeout": 600.0,
                     "address": f"unix:{folder}/{tag}.sock"}
@@ -71,26 +71,33 @@ class Site:
                 self.servers.append(Server(
                     self.models[name], self.tp, self.kind,
                     self.folder / f"server-{tag}-{name}.log",
-                    self.point if name == "B" else None))
+                    self.point if name == names[-1] else None))
         except BaseException:
             self.stop()
             raise
 
-    def answer(self, checks):
-        """What they say when they have loaded it from disk."""
-        with checks.one(f"{self.name}: a fresh server" + (
-                " for each set" if len(self.names) > 1 else "")) as notes:
-            if not self.stay:  # one at a time, as memory is short
-                for name in self.names[:0:-1]:
-                    self.start(name)
-                    self.want[name] = self.answers_of(self.servers[0].wait())
-                    self.servers.pop().stop()
-                self.start(self.names[0])
-            for name, server in zip(self.names, self.servers):
-                self.want[name] = self.answers_of(server.wait())
-            if len(self.names) > 1:
-                assert differs(self.want["A"], self.want["B"]), "all alike"
-            notes.append(f"{len(PROMPTS)} answers of each")
+    def answer(self, checks, last=None):
+        """What they say when they have loaded it from disk.  One that does not
+        stay is there for a last() thing to be done to it; what that returns."""
+        found = None
+        if not self.stay:  # one at a time, as memory is short
+            for name in self.names[:0:-1]:
+                self.start(name)
+                self.fresh(checks, name, self.servers[0])
+                if last:
+                    found = last()
+                self.servers.pop().stop()
+            self.start(self.names[0])
+        for name, server in zip(self.names, self.servers):
+            self.fresh(checks, name, server)
+        assert ("B" not in self.want
+                or differs(self.want["A"], self.want["B"])), "all alike"
+        return found
+
+    def fresh(self, checks, name, server):
+        with checks.one(f"{self.name}: a fresh server of {name}") as notes:
+            self.want[name] = self.answers_of(server.wait())
+            notes.append(f"{len(PROMPTS)} answers")
 
     def answers_of(self, server, prompts=PROMPTS):
         return server.answers(prompts, self.tokens)
@@ -158,10 +165,27 @@ def updates(checks, site, trainer, way, count, servers):
     return client
 
 
+def heard(choice):
+    """(token ids, their log-probabilities) of a choice of generate()."""
+    ids = choice["token_ids"] or []
+    rows = (choice["logprobs"] or {}).get("content") or []
+    return ids, [row["logprob"] for row in rows]
+
+
+def alike(have, want, count):
+    """The first tokens of two answers are the same, bit for bit."""
+    return all(len(one) >= count and len(other) >= count
+               and one[:count] == other[:count]
+               for one, other in zip(have, want))
+
+
 def during(site, trainer, client, ids, tokens):
     """An update while a request runs: (its choice, (version, tokens) spans,
-    the versions before and after)."""
+    the versions before and after, what is answered without an update)."""
     server, old = site.servers[0], str(site.version)
+    whole = heard(server.generate(ids, tokens))
+    place = min(len(site.want["A"][0][0]), tokens)
+    assert alike(whole, site.want["AB"[site.version % 2]][0], place), whole
     version, name = site.next()
     trainer.offer(version, name)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -173,16 +197,19 @@ def during(site, trainer, client, ids, tokens):
     trainer.done()
     spans = [(span["version"], span["end"] - span["start"])
              for span in choice["weight_versions"] or []]
-    site.same(name, [server])
-    return choice, spans, [old, str(version)]
+    site.same(name, [server], slice(None if site.tp == 1 else 1))
+    return choice, spans, [old, str(version)], whole
 
 
 def in_flight(checks, site, trainer, client):
     """Requests that run while weights change: waited for, aborted, or gone on
-    with, and every token says what version made it."""
-    tokens = 120
-    ids = site.servers[0].post("/tokenize", model="m",
-                               prompt=PROMPTS[0])["tokens"]
+    with.  Every token says what version made it, and is what a server makes of
+    that version: those of the old one as without an update, those of the new
+    one, where keys and values were made anew, as for a new request that goes on
+    from there."""
+    tokens = 120 if site.tp == 1 else 24  # so many take seconds
+    server = site.servers[0]
+    ids = server.post("/tokenize", model="m", prompt=PROMPTS[0])["tokens"]
     for setting, kv in (("wait", "recompute"), ("abort", "recompute"),
                         ("continue", "recompute"), ("continue", "keep")):
         with checks.one(f"{site.name}: requests in flight, {setting}"
@@ -190,11 +217,12 @@ def in_flight(checks, site, trainer, client):
                         ) as notes:
             client.in_flight, client.kv = setting, kv
             for _ in range(5):
-                choice, spans, (old, new) = during(site, trainer, client, ids,
-                                                   tokens)
+                choice, spans, (old, new), whole = during(
+                    site, trainer, client, ids, tokens)
                 if setting == "wait" or spans != [(old, tokens)]:
                     break  # it had not ended before the pause
-            made = len(choice["token_ids"] or [])
+            have = heard(choice)
+            made = len(have[0])
             assert sum(count for _, count in spans) == made, choice
             if setting == "abort":
                 assert choice["finish_reason"] == "abort" and made < tokens
@@ -204,6 +232,16 @@ def in_flight(checks, site, trainer, client):
             assert [which for which, _ in spans] in (both, both[1:]), spans
             notes.append(", ".join(f"{count} tokens of version {which}"
                                    for which, count in spans) or "no token")
+            first = dict(spans).get(old, 0)
+            assert alike(have, whole, first), (have, whole)
+            compared = first
+            if (setting, kv) == ("continue", "recompute"):
+                after = heard(server.generate(ids + have[0][:first],
+                                              tokens - first))
+                assert alike([rows[first:] for rows in have], after,
+                             tokens - first), (have, after)
+                compared = tokens
+            notes.append(f"{compared} bit for bit")
     client.in_flight, client.kv = "wait", "recompute"
 
 

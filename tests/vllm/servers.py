@@ -31,16 +31,24 @@ PROMPTS = ["The capital of France is", "Once upon a time there was",
            "2 + 2 =", "The weather in the mountains"]
 
 
-# Reads process groups, "+3" and later "-3"; kills what is left of them when
-# nobody writes any more.
+# Reads process groups, "+3" and later "-3", and what they have in /dev/shm,
+# "=name"; kills and removes what is left when nobody writes any more.
 KEEPER = """
 import os, signal, sys
-groups = set()
+groups, names = set(), set()
 for line in sys.stdin:
-    (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
+    if line[0] == "=":
+        names.add(line[1:-1])
+    else:
+        (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
 for group in groups:
     try:
         os.killpg(group, signal.SIGKILL)
+    except OSError:
+        pass
+for name in names:
+    try:
+        os.unlink("/dev/shm/" + name)
     except OSError:
         pass
 """
@@ -54,8 +62,8 @@ class Keeper:
             [sys.executable, "-S", "-c", KEEPER], stdin=subprocess.PIPE,
             start_new_session=True, text=True)
 
-    def tell(self, sign, group):
-        self.process.stdin.write(f"{sign}{group}\n")
+    def tell(self, sign, what):
+        self.process.stdin.write(f"{sign}{what}\n")
         self.process.stdin.flush()
 
 
@@ -71,23 +79,48 @@ def in_group(command, **options):
     return child
 
 
-def shared_by(group):
-    """Segments in /dev/shm that processes of a group map: nobody removes them
-    where all are killed at once."""
-    found = set()
-    for maps in pathlib.Path("/proc").glob("[0-9]*/maps"):
+# What Python and vLLM name in /dev/shm: nobody removes it where all are killed
+# at once, and vLLM never what the ranks of a server share.
+THEIRS = ("psm_", "sem.mp-", "vllm_dist_")
+
+
+def members(group):
+    """Numbers and folders in /proc of a group's processes."""
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if os.getpgid(int(maps.parent.name)) == group:
-                found.update(re.findall(r"/dev/shm/psm_\w+", maps.read_text()))
+            if os.getpgid(int(folder.name)) == group:
+                yield int(folder.name), folder
+
+
+def shared_by(group):
+    """Names in /dev/shm that processes of a group map."""
+    found = set()
+    for _, folder in members(group):
+        with contextlib.suppress(OSError):
+            found.update(re.findall(r" /dev/shm/(\S+)$",
+                                    (folder / "maps").read_text(), re.MULTILINE))
     return found
 
 
-def end_group(child, how=signal.SIGTERM, patience=15):
-    """The whole group is gone afterwards, and what it had in /dev/shm."""
-    shared = shared_by(child.pid)
-    for number in (how, signal.SIGKILL):
+def kill_workers(group):
+    """All of a group but Python's own processes that remove the names of those
+    who have died, and then end."""
+    for number, folder in members(group):
+        with contextlib.suppress(OSError):
+            if b"resource_tracker" not in (folder / "cmdline").read_bytes():
+                os.kill(number, signal.SIGKILL)
+
+
+def end_group(child, how=signal.SIGTERM, patience=15, before=()):
+    """The whole group is gone afterwards, and what it had in /dev/shm: what it
+    maps now, and the names that were seen `before`."""
+    shared = shared_by(child.pid).union(before)
+    ends = [kill_workers, lambda group: os.killpg(group, signal.SIGKILL)]
+    if how != signal.SIGKILL:
+        ends.insert(0, lambda group: os.killpg(group, how))
+    for end in ends:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, number)
+            end(child.pid)
             until = time.monotonic() + patience
             while time.monotonic() < until:
                 child.poll()
@@ -95,9 +128,13 @@ def end_group(child, how=signal.SIGTERM, patience=15):
                 time.sleep(0.05)
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(patience)
-    for path in shared:
-        pathlib.Path(path).unlink(missing_ok=True)
     keeper.tell("-", child.pid)
+    left = [pathlib.Path("/dev/shm", name) for name in shared]
+    ours = [path for path in left
+            if path.exists() and not path.name.startswith(THEIRS)]
+    for path in left:
+        path.unlink(missing_ok=True)
+    assert not ours, f"left in /dev/shm: {ours}"
 
 
 def give_back():
@@ -199,6 +236,7 @@ class Server:
     def __init__(self, model, tp, kind, log, point=None):
         self.model, self.tp, self.kind, self.log = model, tp, kind, log
         self.point, self.held = point, held_port()
+        self.shared = set()  # names in /dev/shm
         self.url = "http://127.0.0.1:%d" % self.held.getsockname()[1]
         self.start()
 
@@ -229,8 +267,12 @@ class Server:
         return False
 
     def wait(self, seconds=900):
-        until, tries = time.monotonic() + seconds, 3
+        """Until it answers; as long as it says something it comes along."""
+        until, tries, said = time.monotonic() + seconds, 3, 0
         while not self.answers_health():
+            if self.log.stat().st_size != said:
+                said = self.log.stat().st_size
+                until = time.monotonic() + seconds
             if self.process.poll() is not None:
                 tries -= 1
                 self.stop()
@@ -241,6 +283,9 @@ class Server:
                 raise RuntimeError("the server does not answer:\n"
                                    + self.tail())
             time.sleep(0.2)
+        self.shared = shared_by(self.process.pid)
+        for name in self.shared:
+            keeper.tell("=", name)
         return self
 
     def said(self):
@@ -291,8 +336,21 @@ class Server:
                     return float(line.rsplit(" ", 1)[1])
         return 0
 
+    def ended(self, seconds=900):
+        """It ends by itself, and answers nothing any more."""
+        until = time.monotonic() + seconds
+        while self.process.poll() is None:
+            if time.monotonic() > until:
+                raise RuntimeError("it has not ended:\n" + self.tail())
+            try:
+                self.answers(PROMPTS[:1], 1)
+            except (OSError, RuntimeError):
+                time.sleep(0.05)
+                continue
+            raise AssertionError("a server that has lost a rank answers")
+
     def stop(self, how=signal.SIGTERM):
-        end_group(self.process, how)
+        end_group(self.process, how, before=self.shared)
 
     def __enter__(self):
         return self
