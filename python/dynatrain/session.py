@@ -334,7 +334,7 @@ class Session(Handle):
                 address=struct.data, stride=tensors.dense(old.shape),
                 read_only=False, keep=self)
             mapped.append(dataclasses.replace(
-                row, tensor=memory, fd=struct.fd,
+                row, tensor=memory, dtype="", shape=(), fd=struct.fd,
                 fd_offset=struct.fd_offset))
         return mapped
 

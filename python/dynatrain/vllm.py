@@ -113,7 +113,7 @@ class Server:
         row = self.receiver.rows[index]
         if row.staged:  # lent or mapped
             weight = tensor_over(self.receiver.session.row_data(index),
-                                 tuple(row.shape), module.weight.dtype)
+                                 row.memory().shape, module.weight.dtype)
             module.weight = torch.nn.Parameter(weight, requires_grad=False)
         module.quant_method.process_weights_after_loading(module)
 

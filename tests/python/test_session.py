@@ -87,7 +87,8 @@ def receiver(address, way):
     options = {"staged": {}, "in_place": {"commit": "in_place"},
                "mapped": {"memory": "mapped", "commit": "double"}}[way]
     a, b = Array(ROWS, COLUMNS), Array(5)
-    rows = [Row("server.a", a), Row("server.b", b)]
+    rows = [Row("server.a", a), Row("server.b", b) if way != "mapped" else
+            Row("server.b", dtype="float32", shape=(5,), staged=True)]
     table = rules.from_table({"family": "py", "rule": [
         {"name": "server.{*}", "part": [{"tensor": "{*}"}]}]})
     with dynatrain.Session("receiver", address=address, job="py", timeout=30,

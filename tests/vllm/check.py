@@ -212,9 +212,11 @@ def main():
         raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    answers = "".join(f", {count} answers at TP {tp}" for tp, count in
+                      sorted(served.Site.compared.items()))
     print(f"vllm-check: {checks.count} checks passed, {checks.updates} updates "
-          "of servers answered bit for bit like those that loaded from disk, "
-          f"{time.monotonic() - checks.begun:.0f} s", flush=True)
+          "of servers answered bit for bit like those that loaded from disk"
+          f"{answers}, {time.monotonic() - checks.begun:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

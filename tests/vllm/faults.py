@@ -187,7 +187,7 @@ def has_it(checks, site, trainer, client):
         trainer.done()
         assert client.versions() == [str(site.version)]
         site.same("AB"[site.version % 2], [server])
-        notes.append("bit for bit")
+        notes.append("all answers bit for bit")
 
 
 def killed(checks, site, full):

@@ -1,6 +1,7 @@
 """Servers that loaded a set of weights each, what they answered before anything
 was given to them, and updates that must make them answer the same."""
 
+import collections
 import concurrent.futures
 import contextlib
 import time
@@ -40,7 +41,10 @@ class Checks:
 
 class Site:
     """One server for each set of weights, at one TP and kind.  `want` has what
-    they answered when they had loaded it from disk."""
+    they answered when they had loaded it from disk, `compared` how many answers
+    were the same, bit for bit, by TP."""
+
+    compared = collections.Counter()
 
     def __init__(self, models, tp, kind, folder, library=None, stay=False,
                  alone=False):
@@ -145,6 +149,7 @@ class Site:
                 continue
             wrong = differs(have, self.want[name][part])
             assert not wrong, f"{server.url}, version {self.version}: {wrong}"
+            self.compared[self.tp] += len(have)
 
 
 def updates(checks, site, trainer, way, count, servers):
