@@ -185,19 +185,17 @@ bool dyti_guard_is_whole(const struct dyti_guard *guard,
            range->offset + (hi - range->lo) <= (uint64_t)info.st_size;
 }
 
-/* The tensor that has a byte of a descriptor; NULL: nobody knows. */
-static const char *tensor_at(const struct dyti_guard *guard,
-                             const struct dyti_guard_file *file, uint64_t byte)
+const char *dyti_guard_tensor(const struct dyti_guard *guard,
+                              const struct dyti_memory_view *memory,
+                              int32_t number, uint64_t byte)
 {
-    const struct dyti_memory_view *memory = file->memory;
-
     for (uint32_t i = 0;
          memory != NULL && guard->catalogue != NULL && i < memory->extent_count;
          i++) {
         const struct dyti_extent *e = &memory->extent[i];
         uint64_t at = e->offset + (byte - e->fd_offset);
 
-        if (e->fd != file->number || byte < e->fd_offset ||
+        if (e->fd != number || byte < e->fd_offset ||
             byte - e->fd_offset >= e->bytes) {
             continue;
         }
@@ -213,7 +211,7 @@ static const char *tensor_at(const struct dyti_guard *guard,
             }
         }
     }
-    return NULL;
+    return "?";
 }
 
 enum dyt_status dyti_guard_fail(const struct dyti_guard *guard,
@@ -222,7 +220,8 @@ enum dyt_status dyti_guard_fail(const struct dyti_guard *guard,
 {
     const struct dyti_guard_file *file = &guard->file[range->file];
     uint64_t byte = range->offset + (at - range->lo);
-    const char *tensor = tensor_at(guard, file, byte);
+    const char *tensor =
+        dyti_guard_tensor(guard, file->memory, file->number, byte);
     struct stat info;
 
     if (fstat(file->fd, &info) != 0) {
@@ -233,7 +232,7 @@ enum dyt_status dyti_guard_fail(const struct dyti_guard *guard,
         DYT_ERR_IO,
         "tensor %s: byte %llu of descriptor %d of process %u is gone, the file "
         "has %lld: %s",
-        tensor == NULL ? "?" : tensor, (unsigned long long)byte, file->number,
+        tensor, (unsigned long long)byte, file->number,
         file->memory == NULL ? 0 : file->memory->pid, (long long)info.st_size,
         byte < (uint64_t)info.st_size
             ? "it was unmapped, or was shorter for a while"

@@ -71,6 +71,10 @@ void dyti_guard_fini(struct dyti_guard *guard);
 /* The range that holds an address, NULL: none does. */
 const struct dyti_guard_range *dyti_guard_find(const struct dyti_guard *guard,
                                                const void *at);
+/* The tensor that has a byte of a descriptor of `memory`; "?": nobody knows. */
+const char *dyti_guard_tensor(const struct dyti_guard *guard,
+                              const struct dyti_memory_view *memory,
+                              int32_t number, uint64_t byte);
 /* Is the file still there up to this address of the range? */
 bool dyti_guard_is_whole(const struct dyti_guard *guard,
                          const struct dyti_guard_range *range, uint64_t hi);

@@ -67,6 +67,8 @@ static enum dyt_status map_fd(struct dyti_reach *reach, uint32_t first,
                               &mapping.bytes, &at);
     }
     if (st != DYT_OK) {
+        DYTI_NOTE("reaching tensor %s",
+                  dyti_guard_tensor(guard, memory, of->fd, of->fd_offset));
         return st;
     }
     reach->mapping[reach->mapping_count++] = mapping;

@@ -54,31 +54,6 @@ static void check_outcome(struct dyt_rank *me, struct lw_member *m,
     }
 }
 
-static bool start(struct dyt_rank *me, struct lw_member *m,
-                  const struct lw_case *c)
-{
-    struct dyti_link_params params;
-    struct dyti_switch_report report;
-    enum dyt_status st = lw_member_init(m, c, me->rank, 1);
-
-    if (st == DYT_OK && !lw_share(m)) {
-        st = DYT_ERR_NOMEM;
-    }
-    lw_meet(c, 0);
-    lw_look(m);
-    params = lw_params(m);
-    st = st != DYT_OK ? st : dyti_link_open(&params, &m->link);
-    st = st != DYT_OK ? st : dyti_link_run(m->link, 1, 1, &report);
-    if (st != DYT_OK) {
-        rank_wrong(me, "starting: %s", dyti_error_text());
-    }
-    if (m->is_source) {
-        lw_fill(m, 2);
-    }
-    lw_meet(c, 1);
-    return st == DYT_OK;
-}
-
 static void dying_body(struct dyt_rank *me)
 {
     const struct fault_case *f = me->arg;
@@ -87,7 +62,7 @@ static void dying_body(struct dyt_rank *me)
     struct dyti_switch_report report;
     enum dyt_status st;
 
-    rank_true(me, m != NULL && start(me, m, &f->link));
+    rank_true(me, m != NULL && lw_start(me, m, &f->link));
     if (me->rank == f->victim) {
         dyti_link_set_fault(m->link, DYTI_FAULT_NONE, kill_there, &killing);
     }
@@ -193,7 +168,7 @@ static void failing_body(struct dyt_rank *me)
     struct dyti_switch_report report;
     enum dyt_status st;
 
-    rank_true(me, m != NULL && start(me, m, &f->link));
+    rank_true(me, m != NULL && lw_start(me, m, &f->link));
     if (me->rank == f->victim) {
         dyti_link_set_fault(m->link, f->fault, NULL, NULL);
     }
@@ -320,7 +295,7 @@ static void overwritten_body(struct dyt_rank *me)
     struct dyti_switch_report report;
     enum dyt_status st;
 
-    rank_true(me, m != NULL && start(me, m, &f->link));
+    rank_true(me, m != NULL && lw_start(me, m, &f->link));
     dyti_link_set_fault(m->link, DYTI_FAULT_NONE, write_meanwhile, &w);
     st = dyti_link_run(m->link, 2, 2, &report);
     rank_status(me, DYT_ERR_VERIFY, st);

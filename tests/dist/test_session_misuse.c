@@ -158,6 +158,7 @@ static void memory_that_went_away_is_an_error(void **state)
     for (size_t i = 0; i < 2 * DYT_TEST_COUNT(how); i++) {
         const char *folder = session_folder();
         struct member m[3], *t[1] = {&m[0]}, *r[2] = {&m[1], &m[2]};
+        uint64_t hash = 0;
 
         describe(&m[0], folder, DYT_ROLE_TRAINER, 0, 0, 1);
         in_pages(&m[0]);
@@ -181,6 +182,15 @@ static void memory_that_went_away_is_an_error(void **state)
         assert_true(holds(r[0], 1));
         protect(r[1], PROT_READ | PROT_WRITE);
         assert_true(holds(r[1], 1));
+        protect(t[0], PROT_NONE); /* while it is offered */
+        all_ask(r, 2, 2, -1);
+        all_call(r, 2, receive);
+        all_are(r, 2, DYT_ERR_INVALID);
+        assert_non_null(strstr(r[0]->text, "row a.weight"));
+        assert_status(DYT_ERR_INVALID,
+                      dyt_session_row_hash(t[0]->session, 0, &hash));
+        assert_error_has("row a.weight");
+        protect(t[0], PROT_READ | PROT_WRITE);
         all_receive(r, 2, 2);
         all_ok(t, 1, end_offer);
         write_version(t[0], 3);

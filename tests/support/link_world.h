@@ -348,6 +348,32 @@ static inline struct dyti_link_params lw_params(struct lw_member *m)
         .timeout_ns = 20000000000};
 }
 
+/* Version 1 has come over a link that is open, and the sources hold 2. */
+static inline bool lw_start(struct dyt_rank *me, struct lw_member *m,
+                            const struct lw_case *c)
+{
+    struct dyti_link_params params;
+    struct dyti_switch_report report;
+    enum dyt_status st = lw_member_init(m, c, me->rank, 1);
+
+    if (st == DYT_OK && !lw_share(m)) {
+        st = DYT_ERR_NOMEM;
+    }
+    lw_meet(c, 0);
+    lw_look(m);
+    params = lw_params(m);
+    st = st != DYT_OK ? st : dyti_link_open(&params, &m->link);
+    st = st != DYT_OK ? st : dyti_link_run(m->link, 1, 1, &report);
+    if (st != DYT_OK) {
+        rank_wrong(me, "starting: %s", dyti_error_text());
+    }
+    if (m->is_source) {
+        lw_fill(m, 2);
+    }
+    lw_meet(c, 1);
+    return st == DYT_OK;
+}
+
 static inline void lw_member_fini(struct lw_member *m)
 {
     dyti_link_close(m->link);
