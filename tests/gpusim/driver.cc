@@ -190,7 +190,7 @@ struct known {
     size_t bytes = 0;
     CUmemorytype type = static_cast<CUmemorytype>(0);
     int device = -2; // as the driver says of what it does not know
-    unsigned is_managed = 0, has_ipc = 0;
+    unsigned is_managed = 0, has_ipc = 0, is_mapped = 0;
     CUmemoryPool pool = nullptr;
 };
 
@@ -209,18 +209,38 @@ bool lies_in(const std::map<uint64_t, uint64_t> &ranges, uint64_t address,
     return true;
 }
 
+// As a device tells of them: all of what was reserved, whatever lies there.
+bool reserved_of(uint64_t address, known *out)
+{
+    auto found = below(sim.reserved, address);
+
+    if (found == sim.reserved.end() ||
+        address >= found->first + found->second.bytes) {
+        return false;
+    }
+    out->base = found->first;
+    out->bytes = found->second.bytes;
+    out->type = CU_MEMORYTYPE_DEVICE;
+    return true;
+}
+
 known known_of(uint64_t address)
 {
     auto found = below(sim.live, address);
     known k;
+
+    bool is_reserved = reserved_of(address, &k);
 
     if (lies_in(sim.pinned, address, &k) ||
         lies_in(sim.registered, address, &k) || found == sim.live.end() ||
         address >= found->first + found->second.bytes) {
         return k;
     }
-    k.base = found->first;
-    k.bytes = found->second.bytes;
+    if (!is_reserved) {
+        k.base = found->first;
+        k.bytes = found->second.bytes;
+    }
+    k.is_mapped = 1;
     k.type = CU_MEMORYTYPE_DEVICE;
     k.device = found->second.device;
     k.is_managed = found->second.kind == RANGE_MANAGED;
@@ -260,6 +280,9 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attribute,
         case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
             give(data[i], k.has_ipc);
             break;
+        case CU_POINTER_ATTRIBUTE_MAPPED:
+            give(data[i], k.is_mapped);
+            break;
         case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
             give(data[i], k.base);
             break;
@@ -273,5 +296,20 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attribute,
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes, CUdeviceptr ptr)
+{
+    guard hold(sim.lock);
+    auto found = below(sim.live, ptr);
+
+    GPUSIM_CALL();
+    if (found == sim.live.end() || ptr >= found->first + found->second.bytes ||
+        found->second.device != current_device()) {
+        return CUDA_ERROR_NOT_FOUND;
+    }
+    *base = found->first;
+    *bytes = found->second.bytes;
     return CUDA_SUCCESS;
 }

@@ -390,6 +390,7 @@ CUresult cuGetErrorName(CUresult error, const char **name)
                                         "CUDA_ERROR_INVALID_CONTEXT",
                                         "CUDA_ERROR_ILLEGAL_ADDRESS",
                                         "CUDA_ERROR_MAP_FAILED",
+                                        "CUDA_ERROR_NOT_FOUND",
                                         "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED",
                                         "CUDA_ERROR_TOO_MANY_PEERS",
                                         "CUDA_ERROR_UNKNOWN"};

@@ -68,8 +68,9 @@ static void a_device_borrows_of_another_one(void **state)
         gpusim_reset();
         machine(2);
         f = filled(is_mapped, UUID_OF("00"), 0);
+        assert_ok(ops->use(UUID_OF("01"))); /* whichever lends it */
         loan = lent(foreign_at(&f, MIB), 6 * MIB);
-        assert_ok(ops->use(UUID_OF("01")));
+        assert_string_equal(UUID_OF("00"), loan.device);
         assert_ok(ops->borrow(&loan, &mine));
         assert_ok(ops->borrow(&loan, &again)); /* it is open already */
         assert_ptr_equal(foreign_at(&f, MIB), mine.ptr);
@@ -273,8 +274,11 @@ static void every_call_of_a_borrower_may_fail(void **state)
 static void every_call_of_a_lender_may_fail(void **state)
 {
     static const char *const calls[] = {
-        "cuMemRetainAllocationHandle", "cuMemGetAllocationPropertiesFromHandle",
-        "cuMemExportToShareableHandle", "cuPointerGetAttributes",
+        "cuMemRetainAllocationHandle",
+        "cuMemGetAllocationPropertiesFromHandle",
+        "cuMemExportToShareableHandle",
+        "cuPointerGetAttributes",
+        "cuMemGetAddressRange",
         "cuIpcGetMemHandle"};
 
     (void)state;
@@ -300,6 +304,7 @@ static void every_call_of_a_lender_may_fail(void **state)
                 /* It fails, or says that others cannot have it, or it is taken
                  * for another kind. */
                 if (st == DYT_OK && gpusim_has_failed()) {
+                    assert_true(loan.offset == 0 && loan.bytes == 6 * MIB);
                     assert_true(loan.way != DYTI_MEMORY_WAY_FD ||
                                 strcmp(calls[c],
                                        "cuMemGetAllocationPropertiesFrom"

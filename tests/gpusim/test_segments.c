@@ -383,7 +383,7 @@ static void mapped_memory_is_known(void **state)
     char *base;
 
     (void)state;
-    assert_int_equal(CUDA_SUCCESS, cuMemAddressReserve(&at, 4 * MIB, 0, 0, 0));
+    assert_int_equal(CUDA_SUCCESS, cuMemAddressReserve(&at, 8 * MIB, 0, 0, 0));
     base = (char *)(uintptr_t)at;
     for (unsigned i = 0; i < 2; i++) {
         prop.requestedHandleTypes =
@@ -406,6 +406,9 @@ static void mapped_memory_is_known(void **state)
     assert_int_equal(DYTI_MEMORY_WAY_NONE, look.way);
     assert_non_null(strstr(look.why, "requestedHandleTypes"));
     assert_status(DYT_ERR_INVALID, ops->look(base, 3 * MIB, &look));
+    /* Addresses of the same reservation that nothing lies at. */
+    look = look_at(base + 5 * MIB, 4);
+    assert_int_equal(DYTI_MEMORY_HOST, look.kind);
     /* It says it can, and cannot. */
     gpusim_fail_call("cuMemExportToShareableHandle", 1,
                      CUDA_ERROR_NOT_SUPPORTED);
@@ -413,7 +416,7 @@ static void mapped_memory_is_known(void **state)
     assert_int_equal(DYTI_MEMORY_WAY_NONE, look.way);
     assert_non_null(strstr(look.why, "CUDA_ERROR_NOT_SUPPORTED"));
     assert_int_equal(CUDA_SUCCESS, cuMemUnmap(at, 4 * MIB));
-    assert_int_equal(CUDA_SUCCESS, cuMemAddressFree(at, 4 * MIB));
+    assert_int_equal(CUDA_SUCCESS, cuMemAddressFree(at, 8 * MIB));
     assert_int_equal(0, gpusim_leaks());
 }
 

@@ -35,6 +35,7 @@
     X(cuIpcOpenMemHandle)                                                      \
     X(cuIpcCloseMemHandle)                                                     \
     X(cuPointerGetAttributes)                                                  \
+    X(cuMemGetAddressRange)                                                    \
     X(cuMemGetAllocationGranularity)                                           \
     X(cuMemAddressReserve)                                                     \
     X(cuMemAddressFree)                                                        \

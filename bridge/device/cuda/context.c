@@ -261,3 +261,27 @@ enum dyt_status dyti_cuda_context_get(const struct dyti_cuda_calls **out_calls,
     *out_device = device;
     return DYT_OK;
 }
+
+enum dyt_status dyti_cuda_context_enter(CUdevice device, CUdevice *out_before)
+{
+    const struct dyti_cuda_calls *calls = NULL;
+    CUdevice before = 0;
+    enum dyt_status st = dyti_cuda_context_get(&calls, &before);
+
+    if (st == DYT_OK && device >= 0 && device != before) {
+        st = make_current(device);
+    }
+    if (st == DYT_OK) {
+        *out_before = before;
+    }
+    return st;
+}
+
+void dyti_cuda_context_leave(CUdevice before)
+{
+    CUdevice device = before;
+
+    if (cudaGetDevice(&device) == cudaSuccess && device != before) {
+        (void)make_current(before);
+    }
+}

@@ -16,6 +16,11 @@ enum dyt_status dyti_cuda_context_use(const char *device);
 enum dyt_status dyti_cuda_context_get(const struct dyti_cuda_calls **out_calls,
                                       CUdevice *out_device);
 
+/* Another device's context for a while, whose allocations it knows; -1 or the
+ * thread's own: nothing.  *out_before: for leave(). */
+enum dyt_status dyti_cuda_context_enter(CUdevice device, CUdevice *out_before);
+void dyti_cuda_context_leave(CUdevice before);
+
 /* The device with this UUID here; DYT_ERR_UNSUPPORTED: not seen by this
  * process. */
 enum dyt_status dyti_cuda_device_find(const struct dyti_cuda_calls *calls,

@@ -30,6 +30,13 @@ static enum dyt_status add_piece(struct dyti_memory_loan *loan,
                          dyti_memory_kind_name(look->kind),
                          look->device[0] != '\0' ? ", of " : "", look->device);
     }
+    if (look->bytes == 0) {
+        return DYTI_FAIL(DYT_ERR_DEVICE,
+                         "the driver does not tell where the piece of byte "
+                         "%llu at %#llx ends",
+                         (unsigned long long)at,
+                         (unsigned long long)loan->address);
+    }
     loan->piece_count++;
     loan->span += look->bytes;
     if (look->way != DYTI_MEMORY_WAY_FD && loan->way == DYTI_MEMORY_WAY_FD) {
@@ -98,6 +105,27 @@ static enum dyt_status lend_whole(const struct dyti_cuda_calls *calls,
 /* ---- lend -------------------------------------------------------------------
  */
 
+/* The rest of it with the owner's context. */
+static enum dyt_status lend_as(const struct dyti_cuda_calls *calls,
+                               const struct dyti_memory_look *look,
+                               struct dyti_memory_loan *loan)
+{
+    CUdevice owner = -1, before = 0;
+    enum dyt_status st =
+        look->device[0] == '\0'
+            ? DYT_OK
+            : dyti_cuda_device_named(calls, look->device, &owner);
+
+    st = st != DYT_OK ? st : dyti_cuda_context_enter(owner, &before);
+    if (st != DYT_OK) {
+        return st;
+    }
+    st = look->kind == DYTI_MEMORY_MAPPED ? lend_pieces(look, loan)
+                                          : lend_whole(calls, loan);
+    dyti_cuda_context_leave(before);
+    return st;
+}
+
 static enum dyt_status lend(const struct dyti_cuda_calls *calls,
                             struct dyti_memory_loan *loan)
 {
@@ -118,8 +146,7 @@ static enum dyt_status lend(const struct dyti_cuda_calls *calls,
     memcpy(loan->device, look.device, sizeof(loan->device));
     (void)calls->cuDriverGetVersion(&driver);
     loan->driver = (uint64_t)driver;
-    st = look.kind == DYTI_MEMORY_MAPPED ? lend_pieces(&look, loan)
-                                         : lend_whole(calls, loan);
+    st = lend_as(calls, &look, loan);
     return st != DYT_OK ? st : dyti_memory_loan_sign(loan);
 }
 
@@ -150,17 +177,11 @@ enum dyt_status dyti_cuda_lend(const void *ptr, uint64_t bytes,
 static enum dyt_status find_piece(const struct dyti_cuda_calls *calls,
                                   CUdeviceptr at, uint64_t *out_bytes)
 {
-    CUpointer_attribute attribute[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-                                       CU_POINTER_ATTRIBUTE_RANGE_SIZE};
     CUdeviceptr base = 0;
     size_t bytes = 0;
-    void *data[] = {&base, &bytes};
-    CUresult error = calls->cuPointerGetAttributes(2, attribute, data, at);
 
-    if (error != CUDA_SUCCESS) {
-        return dyti_cuda_fail(calls, error, "asking for a piece's size", 0);
-    }
-    if (base != at || bytes == 0) {
+    if (calls->cuMemGetAddressRange(&base, &bytes, at) != CUDA_SUCCESS ||
+        base != at || bytes == 0) {
         return DYTI_FAIL(DYT_ERR_PEER,
                          "no piece begins at %#llx any more: the memory that "
                          "was lent was freed",
@@ -197,7 +218,7 @@ enum dyt_status dyti_cuda_lend_piece(const struct dyti_memory_loan *loan,
 {
     const struct dyti_cuda_calls *calls = NULL;
     CUdeviceptr address;
-    CUdevice device = 0;
+    CUdevice owner = 0, before = 0;
     uint64_t bytes = 0;
     enum dyt_status st = dyti_memory_loan_check(loan);
 
@@ -214,9 +235,16 @@ enum dyt_status dyti_cuda_lend_piece(const struct dyti_memory_loan *loan,
                          loan->owner_pid);
     }
     address = loan->address - loan->offset + at;
-    st = dyti_cuda_context_get(&calls, &device);
-    st = st != DYT_OK ? st : find_piece(calls, address, &bytes);
+    st = dyti_cuda_calls(&calls);
+    st =
+        st != DYT_OK ? st : dyti_cuda_device_named(calls, loan->device, &owner);
+    st = st != DYT_OK ? st : dyti_cuda_context_enter(owner, &before);
+    if (st != DYT_OK) {
+        return st;
+    }
+    st = find_piece(calls, address, &bytes);
     st = st != DYT_OK ? st : export_piece(calls, address, out_fd);
+    dyti_cuda_context_leave(before);
     if (st == DYT_OK) {
         *out_bytes = bytes;
     }

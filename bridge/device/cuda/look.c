@@ -10,12 +10,28 @@
 /* What the driver tells of a pointer; all 0 where it knows nothing. */
 struct told {
     CUmemorytype type;
-    unsigned is_managed, has_ipc;
+    unsigned is_managed, has_ipc, is_mapped;
     int device;
     CUdeviceptr base;
     size_t bytes;
     CUmemoryPool pool;
 };
+
+/* The attributes of mapped memory are of all addresses that were reserved with
+ * it, this is of the one mapping. */
+static bool find_allocation(const struct dyti_cuda_calls *calls, CUdeviceptr at,
+                            struct told *t)
+{
+    CUdeviceptr base = 0;
+    size_t bytes = 0;
+
+    bool is_known =
+        calls->cuMemGetAddressRange(&base, &bytes, at) == CUDA_SUCCESS;
+
+    t->base = is_known ? base : 0;
+    t->bytes = is_known ? bytes : 0;
+    return is_known;
+}
 
 static enum dyt_status ask(const struct dyti_cuda_calls *calls, CUdeviceptr at,
                            struct told *out)
@@ -25,12 +41,13 @@ static enum dyt_status ask(const struct dyti_cuda_calls *calls, CUdeviceptr at,
         CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
         CU_POINTER_ATTRIBUTE_IS_MANAGED,
         CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+        CU_POINTER_ATTRIBUTE_MAPPED,
         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
         CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
         CU_POINTER_ATTRIBUTE_RANGE_SIZE,
         CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE};
-    void *data[] = {&t.type, &t.is_managed, &t.has_ipc, &t.device,
-                    &t.base, &t.bytes,      &t.pool};
+    void *data[] = {&t.type,   &t.is_managed, &t.has_ipc, &t.is_mapped,
+                    &t.device, &t.base,       &t.bytes,   &t.pool};
     CUresult error = calls->cuPointerGetAttributes(
         sizeof(attribute) / sizeof(attribute[0]), attribute, data, at);
 
@@ -154,13 +171,48 @@ static enum dyt_status check_range(const struct told *t, CUdeviceptr at,
                            (unsigned long long)(t->bytes - inside));
 }
 
+/* With the owner's context, which knows it. */
+static enum dyt_status look_at(const struct dyti_cuda_calls *calls,
+                               struct told *t, CUdeviceptr at, uint64_t bytes,
+                               struct dyti_memory_look *look)
+{
+    enum dyt_status st;
+
+    if (t->type == CU_MEMORYTYPE_DEVICE && t->is_managed == 0 &&
+        !find_allocation(calls, at, t) && t->is_mapped == 0) {
+        *t = (struct told){0}; /* addresses that nothing lies at */
+    }
+    st = check_range(t, at, bytes);
+    if (st != DYT_OK) {
+        return st;
+    }
+    look->base = (void *)(uintptr_t)t->base;
+    look->bytes = t->bytes;
+    if (t->is_managed != 0) {
+        look->kind = DYTI_MEMORY_MANAGED;
+        refuse(look, "managed memory belongs to one process");
+    } else if (t->type == CU_MEMORYTYPE_HOST) {
+        look->kind = DYTI_MEMORY_PINNED;
+        refuse(look, "memory of the host is shared by its own means");
+    } else if (t->type == CU_MEMORYTYPE_DEVICE) {
+        st = name_owner(calls, t->device, look);
+        if (st == DYT_OK) {
+            look_at_device(calls, t, at, look);
+        }
+    } else {
+        refuse(look, "the driver does not know it: memory of the host is "
+                     "shared by its own means");
+    }
+    return st;
+}
+
 enum dyt_status dyti_cuda_look(const void *ptr, uint64_t bytes,
                                struct dyti_memory_look *out_look)
 {
     struct dyti_memory_look look = {.kind = DYTI_MEMORY_HOST};
     const struct dyti_cuda_calls *calls = NULL;
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)ptr;
-    CUdevice device = 0;
+    CUdevice device = 0, before = 0;
     struct told t = {0};
     enum dyt_status st;
 
@@ -170,28 +222,17 @@ enum dyt_status dyti_cuda_look(const void *ptr, uint64_t bytes,
     }
     st = dyti_cuda_context_get(&calls, &device);
     st = st != DYT_OK ? st : ask(calls, at, &t);
-    st = st != DYT_OK ? st : check_range(&t, at, bytes);
+    if (st == DYT_OK) {
+        st = dyti_cuda_context_enter(
+            t.type == CU_MEMORYTYPE_DEVICE ? t.device : device, &before);
+    }
     if (st != DYT_OK) {
         return st;
     }
-    look.base = (void *)(uintptr_t)t.base;
-    look.bytes = t.bytes;
-    if (t.is_managed != 0) {
-        look.kind = DYTI_MEMORY_MANAGED;
-        refuse(&look, "managed memory belongs to one process");
-    } else if (t.type == CU_MEMORYTYPE_HOST) {
-        look.kind = DYTI_MEMORY_PINNED;
-        refuse(&look, "memory of the host is shared by its own means");
-    } else if (t.type == CU_MEMORYTYPE_DEVICE) {
-        st = name_owner(calls, t.device, &look);
-        if (st != DYT_OK) {
-            return st;
-        }
-        look_at_device(calls, &t, at, &look);
-    } else {
-        refuse(&look, "the driver does not know it: memory of the host is "
-                      "shared by its own means");
+    st = look_at(calls, &t, at, bytes, &look);
+    dyti_cuda_context_leave(before);
+    if (st == DYT_OK) {
+        *out_look = look;
     }
-    *out_look = look;
-    return DYT_OK;
+    return st;
 }

@@ -23,6 +23,7 @@ typedef enum cudaError_enum {
     CUDA_ERROR_INVALID_CONTEXT,
     CUDA_ERROR_ILLEGAL_ADDRESS,
     CUDA_ERROR_MAP_FAILED,
+    CUDA_ERROR_NOT_FOUND,
     CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
     CUDA_ERROR_TOO_MANY_PEERS,
     CUDA_ERROR_UNKNOWN
@@ -156,12 +157,17 @@ typedef enum CUpointer_attribute_enum {
     CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
     CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
     CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+    CU_POINTER_ATTRIBUTE_MAPPED,
     CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE
 } CUpointer_attribute;
 
 /* What nobody has allocated has attributes of 0. */
 CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attribute,
                                 void **data, CUdeviceptr ptr);
+/* Of the allocation, or the one mapping, as the context of its device knows it;
+ * else CUDA_ERROR_NOT_FOUND. */
+CUresult cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes,
+                              CUdeviceptr ptr);
 
 /* ---- virtual memory -------------------------------------------------------
  */
