@@ -112,6 +112,7 @@ static enum dyt_status open_inputs(struct dyti_manager *m)
         st = st != DYT_OK ? st : dyti_check_rows(m->job, m->eval);
     }
     st = st != DYT_OK ? st : dyti_check_rows(m->job, m->train);
+    st = st != DYT_OK ? st : dyti_manager_check_prompts(m);
     st = dyti_exit_given(st);
     st = st != DYT_OK ? st : open_score(m, true, &m->score);
     st = st != DYT_OK ? st : open_score(m, false, &m->eval_score);

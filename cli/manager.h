@@ -5,7 +5,8 @@
  *   manager_workers.c  processes: start, watch, stop
  *   manager_wait.c     one answer from every rank, or the reason why not
  *   manager_switch.c   one switch
- *   manager_batch.c    prompts out, scored samples in
+ *   manager_prompts.c  rows of the data as prompts
+ *   manager_batch.c    orders of prompts out, scored samples in
  *   manager_engine.c   the same by somebody else's engine
  *   manager_eval.c     evaluation
  *   manager_save.c     the run's folder, checkpoints, resuming
@@ -166,12 +167,17 @@ struct dyti_envelope dyti_manager_stamp(struct dyti_manager *m,
 enum dyt_status dyti_manager_switch(struct dyti_manager *m,
                                     enum dyti_target target);
 
-/* ---- manager_batch.c ----------------------------------------------------- */
-/* Prompt of a row as ids; *out_ids NULL: dropped for its length. */
+/* ---- manager_prompts.c --------------------------------------------------- */
+/* That no prompt is too long for data.overlong_prompt = "error": now and not at
+ * its row, which may be days away. */
+enum dyt_status dyti_manager_check_prompts(struct dyti_manager *m);
+/* Prompt of a row as ids; *out_dropped: for its length. */
 enum dyt_status dyti_manager_prompt(struct dyti_manager *m,
                                     const struct dyti_data *data, uint64_t row,
                                     struct dyti_prompt *out_prompt,
                                     bool *out_dropped);
+
+/* ---- manager_batch.c ----------------------------------------------------- */
 /* Generate and score `prompt`s (taken over). */
 enum dyt_status dyti_manager_generate(struct dyti_manager *m,
                                       struct dyti_msg_generate *order,

@@ -260,6 +260,33 @@ static void a_wrong_row_is_found_before_the_first_step(void **state)
 }
 
 /* Nobody ever writes to them: whoever opened one would wait for ever. */
+/* The last row again: of thirteen tokens, and eight are allowed. */
+static void a_long_prompt_is_found_before_the_first_step(void **state)
+{
+    static const char row[] = "{\"letters\": \"abcdefghijkl\"}\n";
+    struct dyt_job job = dyt_job_new("tiny");
+    char path[340], *text, *longer;
+    struct dyt_run run;
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/train.jsonl", job.dir);
+    text = dyt_test_read(path, NULL);
+    longer = dyt_words("%s%s", text, row);
+    dyt_test_write(path, longer, strlen(longer));
+    free(longer);
+    free(text);
+    run = dyt_job_run(&job, "steps=1", "data.shuffle=false", NULL);
+    assert_exit(2, run);
+    assert_says("train.jsonl:25: the prompt has 13 tokens", run);
+    dyt_one_line("dynatrain run:", &run);
+    dyt_run_fini(&run);
+    run = dyt_job_run(&job, "steps=1", "data.shuffle=false",
+                      "data.overlong_prompt=drop", NULL);
+    assert_exit(0, run);
+    dyt_run_fini(&run);
+    dyt_nothing_left();
+}
+
 static void pipes_are_no_files(void **state)
 {
     struct dyt_job job = dyt_job_new("tiny");
@@ -331,6 +358,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_only_several_settings_say),
     cmocka_unit_test(every_wrong_file_is_one_line),
     cmocka_unit_test(a_wrong_row_is_found_before_the_first_step),
+    cmocka_unit_test(a_long_prompt_is_found_before_the_first_step),
     cmocka_unit_test(pipes_are_no_files),
     cmocka_unit_test(wrong_command_lines_are_code_2),
 };
