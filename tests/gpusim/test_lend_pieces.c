@@ -1,6 +1,7 @@
 /* Processes hand memory of frameworks round: loans by their group, descriptors
- * by lib/link_lend.h, bytes by nobody.  On one device, or on two that are
- * simulated. */
+ * by lib/link_lend.h, bytes by nobody.  On one device; on two that are
+ * simulated; or, with DYT_GPU_ALL, on all that there are, if they reach each
+ * other. */
 #include "lend_case.h"
 
 #include "dyt_ranks.h"
@@ -17,6 +18,7 @@
 struct scene {
     void *region;
     struct dyti_abort_word *abort;
+    uint32_t devices; /* rank r works for r % devices */
 };
 
 /* Many pieces, one, and an allocation. */
@@ -111,14 +113,15 @@ static void borrow_all(struct dyt_rank *me, struct dyti_group *all,
 
 static void work(struct dyt_rank *me, struct dyti_group *all)
 {
-    int device = gpusim_simulates() ? (int)me->rank % 2 : 0;
+    const struct scene *s = me->arg;
+    int device = (int)(me->rank % s->devices);
     struct dyti_memory_borrowed b[RANKS * LOANS] = {{0}};
     struct own own = {0};
     char *word;
 
     make_own(me, &own, device);
     rank_true(me, me->wrong[0] == '\0');
-    borrow_all(me, all, &own, b, me->arg);
+    borrow_all(me, all, &own, b, s);
     for (uint32_t i = 0; i < RANKS * LOANS && me->wrong[0] == '\0'; i++) {
         rank_true(me, spots_are(&b[i], i / LOANS, i % LOANS));
     }
@@ -140,6 +143,27 @@ static void work(struct dyt_rank *me, struct dyti_group *all)
     rank_true(me, gpusim_leaks() == 0 && gpusim_unexpected() == 0);
 }
 
+static void use_one(struct dyt_rank *me, uint32_t ordinal)
+{
+    const struct scene *s = me->arg;
+    const struct dyti_cuda_calls *calls = NULL;
+    char name[DYTI_CUDA_UUID];
+    struct gpusim_machine m;
+    CUdevice device = 0;
+    CUuuid uuid;
+
+    if (gpusim_simulates()) {
+        gpusim_get_machine(&m);
+        m.device_count = (int)s->devices;
+        gpusim_set_machine(&m);
+    }
+    rank_ok(me, dyti_cuda_calls(&calls));
+    rank_true(me, calls->cuDeviceGet(&device, (int)ordinal) == CUDA_SUCCESS &&
+                      calls->cuDeviceGetUuid(&uuid, device) == CUDA_SUCCESS);
+    dyti_cuda_uuid_text(&uuid, name);
+    rank_ok(me, ops->use(name));
+}
+
 static void body(struct dyt_rank *me)
 {
     const struct scene *s = me->arg;
@@ -156,17 +180,8 @@ static void body(struct dyt_rank *me)
     struct dyti_group all = {
         .ops = &dyti_group_shm, .rank = me->rank, .size = me->size};
 
-    if (gpusim_simulates()) {
-        struct gpusim_machine m;
-
-        gpusim_get_machine(&m);
-        m.device_count = 2;
-        gpusim_set_machine(&m);
-        rank_ok(me,
-                ops->use(me->rank % 2 == 0 ? UUID_OF("00") : UUID_OF("01")));
-    } else {
-        rank_ok(me, ops->use(NULL));
-    }
+    use_one(me, me->rank % s->devices);
+    rank_true(me, me->wrong[0] == '\0');
     rank_ok(me, dyti_group_shm.open(&group, &all.self));
     work(me, &all);
     if (me->wrong[0] != '\0') { /* the others need not wait */
@@ -176,11 +191,14 @@ static void body(struct dyt_rank *me)
     dyti_group_shm.close(all.self);
 }
 
+static uint32_t devices; /* that take part */
+
 static void memory_goes_round(void **state)
 {
     struct scene s = {.region =
                           dyt_ranks_shared(dyti_group_shm.region_bytes(RANKS)),
-                      .abort = dyt_ranks_shared(sizeof(*s.abort))};
+                      .abort = dyt_ranks_shared(sizeof(*s.abort)),
+                      .devices = devices};
 
     (void)state;
     dyt_ranks_run(DYT_RANKS_PROCESSES, RANKS, body, &s);
@@ -189,4 +207,50 @@ static void memory_goes_round(void **state)
 }
 
 static const struct CMUnitTest tests[] = {cmocka_unit_test(memory_goes_round)};
-DYT_TEST_MAIN(tests)
+
+#ifdef DYT_GPU_ALL
+/* How many there are, 0 if one of the first RANKS does not reach another.  In a
+ * child: this process forks ranks, which start the driver themselves. */
+static uint32_t devices_that_reach(void)
+{
+    int code = 0;
+    pid_t child;
+
+    (void)fflush(NULL);
+    child = fork();
+    if (child == 0) {
+        int count = 0, can = 1;
+
+        if (cudaGetDeviceCount(&count) != cudaSuccess) {
+            _exit(0);
+        }
+        count = count < (int)RANKS ? count : (int)RANKS;
+        for (int a = 0; a < count; a++) {
+            for (int b = 0; b < count && can; b++) {
+                if (a != b &&
+                    cudaDeviceCanAccessPeer(&can, a, b) != cudaSuccess) {
+                    can = 0;
+                }
+            }
+        }
+        _exit(can ? count : 0);
+    }
+    return child > 0 && waitpid(child, &code, 0) == child && WIFEXITED(code)
+               ? (uint32_t)WEXITSTATUS(code)
+               : 0;
+}
+#endif
+
+int main(void)
+{
+    devices = gpusim_simulates() ? 2 : 1;
+#ifdef DYT_GPU_ALL
+    devices = devices_that_reach();
+    if (devices < 2) {
+        printf("skipped: memory across GPUs wants two that reach each other\n");
+        return 77;
+    }
+#endif
+    return dyt_test_verdict(
+        cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL));
+}
