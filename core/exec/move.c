@@ -11,203 +11,9 @@
  * its slot is used again (exec/queue.c).  Or they are the device's too, where a
  * group of devices carries messages; it may then make collectives as such
  * (exec/joint.h). */
-#include "exec/joint.h"
-#include "exec/pack.h"
-#include "exec/staging.h"
+#include "exec/messages.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-struct flight {
-    uint32_t step;
-    dyti_ticket ticket;
-};
-
-/* The payload of the one message that uses a slot now. */
-struct payload {
-    struct dyti_p2p_through through;
-    const struct dyti_kernels *kernels;
-    const struct dyti_stream_boxes *stream;
-    struct dyti_stream_cursor cursor;
-    uint64_t lo, next; /* bytes of the stream: of the message; the cursor's */
-    bool is_send;
-};
-
-struct dyti_messages {
-    const struct dyti_mover_ops *mover;
-    void *mover_self;
-    struct dyti_staging memory; /* slots, then buffers of joints */
-    unsigned char *staging;     /* [schedule->staging_bytes] and more: there */
-    struct dyti_joints joints;
-    struct dyti_stream_boxes *stream; /* [stream_count], owned */
-    uint32_t *link; /* [2 * world_size] next to post of each link, owned */
-    bool *ready;    /* [step_count] may be posted when its turn comes, owned */
-    struct flight flight[DYTI_SLOTS_MAX];
-    uint32_t flight_count;
-    bool refused; /* the mover had no room: something waits on some link */
-    /* [step_count] of a MOVE whose payload goes through, and of the PACK or
-     * UNPACK that has nothing left to do: its stream; of others DYTI_NO_STREAM.
-     * NULL: none does.  Owned. */
-    uint32_t *through;
-    /* [part_count] likewise, of messages of a COLLECTIVE, and their payloads:
-     * several may share a slot.  Owned. */
-    uint32_t *part_through;
-    struct payload *part_payload;
-    struct payload payload[DYTI_SLOTS_MAX]; /* by slot */
-};
-
-/* ---- once ----------------------------------------------------------------
- */
-
-void dyti_messages_fini(struct dyti_switch *self)
-{
-    struct dyti_messages *m = self->messages;
-
-    if (m != NULL) {
-        dyti_staging_free(self, &m->memory);
-        dyti_joints_fini(&m->joints);
-        free(m->stream);
-        free(m->link);
-        free(m->ready);
-        free(m->through);
-        free(m->part_through);
-        free(m->part_payload);
-        free(m);
-        self->messages = NULL;
-    }
-}
-
-static enum dyt_status allocate(struct dyti_switch *self)
-{
-    const struct dyti_schedule *s = self->schedule;
-    struct dyti_messages *m = calloc(1, sizeof(*m));
-    uint64_t slots = (s->staging_bytes + 63u) / 64u * 64u;
-    enum dyt_status st;
-
-    self->messages = m;
-    if (m != NULL) {
-        m->stream = calloc((size_t)s->stream_count + 1, sizeof(*m->stream));
-        m->link = calloc(2u * s->world_size, sizeof(*m->link));
-        m->ready = calloc((size_t)s->step_count + 1, sizeof(*m->ready));
-    }
-    if (m == NULL || m->stream == NULL || m->link == NULL || m->ready == NULL) {
-        return DYTI_FAIL(DYT_ERR_NOMEM, "messages of rank %u", s->rank);
-    }
-    m->mover = self->params.message;
-    m->mover_self = self->params.message_self;
-    st = dyti_joints_init(self, slots, &m->joints);
-    if (st == DYT_OK) {
-        st = dyti_staging_make(self, slots + m->joints.bytes, &m->memory);
-        m->staging = m->memory.at;
-    }
-    return st;
-}
-
-static uint32_t next_of(const struct dyti_schedule *s,
-                        const struct dyti_step *step, enum dyti_step_kind kind)
-{
-    return dyti_step_next_at(s, step, kind, step->staging_offset);
-}
-
-/* Of a COLLECTIVE: packed where it goes, for each, and unpacked from where it
- * comes.  A slot would be one more copy. */
-static void find_fused_through(const struct dyti_schedule *s,
-                               struct dyti_messages *m, uint32_t index)
-{
-    const struct dyti_step *step = &s->step[index];
-
-    for (uint32_t k = 0; k < step->part_count; k++) {
-        const struct dyti_fused_message *part = &s->part[step->part_first + k];
-        uint32_t other = dyti_step_of_part(s, index, part);
-
-        if (other != DYTI_NO_STEP) {
-            m->through[other] = m->part_through[step->part_first + k] =
-                s->step[other].stream;
-        }
-    }
-}
-
-/* Which messages begin or end here, and so need not lie in their slot. */
-static enum dyt_status find_through(struct dyti_switch *self)
-{
-    const struct dyti_schedule *s = self->schedule;
-    struct dyti_messages *m = self->messages;
-
-    if (m->mover->through == NULL || !m->mover->through(m->mover_self) ||
-        !dyti_kernels_any_memory(&self->params.kernels)) {
-        return DYT_OK;
-    }
-    m->through = malloc(((size_t)s->step_count + 1) * sizeof(*m->through));
-    m->part_through =
-        malloc(((size_t)s->part_count + 1) * sizeof(*m->part_through));
-    m->part_payload =
-        calloc((size_t)s->part_count + 1, sizeof(*m->part_payload));
-    if (m->through == NULL || m->part_through == NULL ||
-        m->part_payload == NULL) {
-        return DYTI_FAIL(DYT_ERR_NOMEM, "%u steps of rank %u", s->step_count,
-                         s->rank);
-    }
-    memset(m->through, 0xff, ((size_t)s->step_count + 1) * sizeof(*m->through));
-    memset(m->part_through, 0xff,
-           ((size_t)s->part_count + 1) * sizeof(*m->part_through));
-    for (uint32_t i = 0; i < s->step_count; i++) {
-        const struct dyti_step *step = &s->step[i];
-        uint32_t other;
-
-        if (step->kind == DYTI_STEP_COLLECTIVE) {
-            find_fused_through(s, m, i);
-        } else if (step->kind == DYTI_STEP_PACK) {
-            other = next_of(s, step, DYTI_STEP_MOVE);
-            if (other != DYTI_NO_STEP) {
-                m->through[other] = m->through[i] = step->stream;
-            }
-        } else if (step->kind == DYTI_STEP_MOVE &&
-                   step->side == DYTI_SIDE_PULL) {
-            other = next_of(s, step, DYTI_STEP_UNPACK);
-            /* What is passed on besides must lie in the slot. */
-            if (other != DYTI_NO_STEP &&
-                next_of(s, &s->step[other], DYTI_STEP_MOVE) == DYTI_NO_STEP) {
-                m->through[i] = m->through[other] = s->step[other].stream;
-            }
-        }
-    }
-    return DYT_OK;
-}
-
-enum dyt_status dyti_messages_init(struct dyti_switch *self)
-{
-    const struct dyti_schedule *s = self->schedule;
-    enum dyt_status st;
-
-    if (s->staging_bytes == 0) {
-        return DYT_OK; /* this rank has no messages */
-    }
-    if (self->params.message == NULL ||
-        !(self->params.message->caps & DYTI_MOVER_CAP_MESSAGE)) {
-        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
-                         "rank %u has links that go by messages, and no mover "
-                         "for them",
-                         s->rank);
-    }
-    st = allocate(self);
-    st = st != DYT_OK ? st : find_through(self);
-    for (uint32_t i = 0; i < s->stream_count && st == DYT_OK; i++) {
-        const struct dyti_stream *stream = &s->stream[i];
-
-        self->messages->stream[i] =
-            (struct dyti_stream_boxes){.box = self->copy + stream->span_first,
-                                       .at = s->at + stream->at_first,
-                                       .box_count = stream->span_count};
-        st = dyti_switch_resolve_stream(self, stream);
-        self->moved_bytes += stream->dst_rank == s->rank ? stream->bytes : 0;
-    }
-    if (st != DYT_OK) {
-        dyti_messages_fini(self);
-    }
-    return st;
-}
-
-/* ---- every run ----------------------------------------------------------- */
 
 void dyti_messages_begin(struct dyti_switch *self, uint64_t epoch)
 {
@@ -228,7 +34,7 @@ void dyti_messages_begin(struct dyti_switch *self, uint64_t epoch)
 static enum dyt_status payload_part(void *arg, uint64_t at, void *dense,
                                     uint64_t bytes)
 {
-    struct payload *p = arg;
+    struct dyti_payload *p = arg;
     enum dyt_status st;
 
     if (p->lo + at != p->next) { /* the first, or again */
@@ -245,17 +51,17 @@ static enum dyt_status payload_part(void *arg, uint64_t at, void *dense,
 static const struct dyti_p2p_through *payload_of(struct dyti_switch *self,
                                                  const struct dyti_step *step,
                                                  uint32_t stream, bool is_send,
-                                                 struct payload *p)
+                                                 struct dyti_payload *p)
 {
     if (stream == DYTI_NO_STREAM) {
         return NULL;
     }
-    *p = (struct payload){.through = {payload_part, p},
-                          .kernels = &self->params.kernels,
-                          .stream = &self->messages->stream[stream],
-                          .lo = step->lo,
-                          .next = UINT64_MAX,
-                          .is_send = is_send};
+    *p = (struct dyti_payload){.through = {payload_part, p},
+                               .kernels = &self->params.kernels,
+                               .stream = &self->messages->stream[stream],
+                               .lo = step->lo,
+                               .next = UINT64_MAX,
+                               .is_send = is_send};
     return &p->through;
 }
 
@@ -366,7 +172,7 @@ static enum dyt_status post_link(struct dyti_switch *self, uint32_t link,
            m->flight_count < DYTI_SLOTS_MAX) {
         uint32_t index = m->link[link];
         bool fused = s->step[index].kind == DYTI_STEP_COLLECTIVE;
-        struct flight *flight = &m->flight[m->flight_count];
+        struct dyti_flight *flight = &m->flight[m->flight_count];
         enum dyt_status st = fused
                                  ? post_collective(self, index, &flight->ticket)
                                  : post_move(self, index, &flight->ticket);
@@ -523,7 +329,7 @@ static enum dyt_status look_at_each(struct dyti_messages *m,
     enum dyt_status st = DYT_OK;
 
     for (uint32_t i = 0; i < m->flight_count; i++) {
-        struct flight flight = m->flight[i];
+        struct dyti_flight flight = m->flight[i];
 
         if (st == DYT_OK) {
             st = m->mover->poll(m->mover_self, flight.ticket);

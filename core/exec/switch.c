@@ -7,16 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What each rank says when the ranks meet. */
-enum {
-    MEET_STATUS,
-    MEET_FINGERPRINT,
-    MEET_EPOCH,
-    MEET_VERSION,
-    MEET_VERIFY,
-    MEET_WORDS
-};
-
 const char *dyti_switch_point_name(enum dyti_switch_point point)
 {
     static const char *const name[DYTI_AT_COUNT] = {
@@ -43,14 +33,14 @@ static enum dyt_status allocate(struct dyti_switch *self)
     self->copy = calloc(spans, sizeof(*self->copy));
     self->waits = calloc(steps, sizeof(*self->waits));
     self->ready = calloc(steps, sizeof(*self->ready));
-    self->meeting = calloc(ranks * MEET_WORDS, sizeof(*self->meeting));
+    self->meeting = calloc(ranks * DYTI_MEET_WORDS, sizeof(*self->meeting));
     self->counts = calloc(ranks, sizeof(*self->counts));
     if (self->copy == NULL || self->waits == NULL || self->ready == NULL ||
         self->meeting == NULL || self->counts == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "a switch of %zu spans", spans);
     }
     for (size_t r = 0; r < ranks; r++) {
-        self->counts[r] = MEET_WORDS * sizeof(uint64_t);
+        self->counts[r] = DYTI_MEET_WORDS * sizeof(uint64_t);
     }
     return DYT_OK;
 }
@@ -150,109 +140,6 @@ void dyti_switch_at(const struct dyti_switch_order *order,
     (void)order;
     (void)point;
 #endif
-}
-
-/* Has the manager locked what it ordered? */
-static enum dyt_status check_lock(struct dyti_switch *self,
-                                  const struct dyti_switch_order *order)
-{
-    uint64_t epoch = atomic_load(&self->params.control->epoch);
-
-    if (order->unmanaged || epoch == order->epoch) {
-        return DYT_OK;
-    }
-    return DYTI_FAIL(
-        DYT_ERR_STATE, "switch %llu was ordered, but switch %llu is running",
-        (unsigned long long)order->epoch, (unsigned long long)epoch);
-}
-
-static enum dyt_status compare_word(const struct dyti_switch *self,
-                                    uint32_t rank, uint32_t word,
-                                    const char *what)
-{
-    uint64_t mine = self->meeting[self->params.rank * MEET_WORDS + word];
-    uint64_t theirs = self->meeting[rank * MEET_WORDS + word];
-
-    if (mine != theirs) {
-        return DYTI_FAIL(DYT_ERR_STATE,
-                         "%s: rank %u has %016llx, rank %u has %016llx", what,
-                         self->params.rank, (unsigned long long)mine, rank,
-                         (unsigned long long)theirs);
-    }
-    return DYT_OK;
-}
-
-static enum dyt_status compare_ranks(const struct dyti_switch *self)
-{
-    static const char *const what[MEET_WORDS] = {
-        [MEET_FINGERPRINT] = "fingerprint of plan and schedule",
-        [MEET_EPOCH] = "epoch of the switch",
-        [MEET_VERSION] = "version of the switch",
-        [MEET_VERIFY] = "verify"};
-
-    for (uint32_t r = 0; r < self->params.world_size; r++) {
-        uint64_t status = self->meeting[r * MEET_WORDS];
-
-        if (status != 0 && r != self->params.rank) {
-            enum dyt_status theirs = (enum dyt_status)(-(int)(uint32_t)status);
-
-            return DYTI_FAIL(theirs, "rank %u refuses the switch: %s", r,
-                             dyt_status_text(theirs));
-        }
-    }
-    for (uint32_t word = MEET_FINGERPRINT; word < MEET_WORDS; word++) {
-        for (uint32_t r = 0; r < self->params.world_size; r++) {
-            enum dyt_status st = compare_word(self, r, word, what[word]);
-
-            if (st != DYT_OK) {
-                return st;
-            }
-        }
-    }
-    return DYT_OK;
-}
-
-void dyti_switch_refuse(struct dyti_switch *self, enum dyt_status status)
-{
-    self->refusal = status;
-}
-
-/* All ranks meet and refuse together; sources are final when they have met. */
-static enum dyt_status meet(struct dyti_switch *self,
-                            const struct dyti_switch_order *order)
-{
-    const struct dyti_group *all = &self->params.all;
-    uint64_t *mine = self->meeting + self->params.rank * MEET_WORDS;
-    enum dyt_status st = check_lock(self, order), met;
-
-    st = self->refusal != DYT_OK ? self->refusal : st;
-    self->refusal = DYT_OK;
-    if (st == DYT_OK) {
-        st = dyti_mode_check(self);
-    }
-    mine[MEET_STATUS] = (uint64_t)(uint32_t)(-(int)st);
-    mine[MEET_FINGERPRINT] = self->fingerprint;
-    mine[MEET_EPOCH] = order->epoch;
-    mine[MEET_VERSION] = order->version;
-    mine[MEET_VERIFY] = order->verify;
-    if (self->params.world_size > 1) {
-        met =
-            all->ops->all_gather(all->self, mine, self->meeting, self->counts);
-        if (met != DYT_OK) {
-            return st != DYT_OK ? st : met;
-        }
-    }
-    if (st == DYT_OK) {
-        st = compare_ranks(self);
-    }
-    if (st == DYT_OK && order->unmanaged) {
-        st = dyti_switch_join(self->params.control, order->epoch,
-                              order->version);
-    }
-    if (st == DYT_OK) {
-        dyti_mode_begin(self, order->epoch);
-    }
-    return st;
 }
 
 enum dyt_status dyti_switch_move(struct dyti_switch *self,
@@ -515,7 +402,7 @@ enum dyt_status dyti_switch_run(struct dyti_switch *self,
     dyti_switch_at(order, DYTI_AT_START);
     region = begin_part(self, "prepare", "exec: prepare");
     dyti_messages_begin(self, order->epoch);
-    st = meet(self, order);
+    st = dyti_switch_meet(self, order);
     end_part(self, &region, 0);
     met = moved = checked = now(self);
     if (st != DYT_OK && foreign_epoch(self, order)) {

@@ -60,7 +60,16 @@ enum dyt_status dyti_switch_resolve(struct dyti_switch *self);
 enum dyt_status dyti_switch_resolve_stream(struct dyti_switch *self,
                                            const struct dyti_stream *stream);
 
-/* ---- move.c ---------------------------------------------------------------
+/* ---- meet.c ---------------------------------------------------------------
+ */
+
+#define DYTI_MEET_WORDS 5u /* that a rank says when they meet */
+
+/* All ranks meet and refuse together; sources are final when they have met. */
+enum dyt_status dyti_switch_meet(struct dyti_switch *self,
+                                 const struct dyti_switch_order *order);
+
+/* ---- messages.c, move.c ---------------------------------------------------
  */
 
 enum dyt_status dyti_messages_init(struct dyti_switch *self);

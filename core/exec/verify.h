@@ -82,6 +82,11 @@ struct dyti_verifier {
 
 #define DYTI_VERIFY_SCRATCH_BYTES (256u << 10)
 
+/* verify_lattice.c: that of a tensor, in verifier->lattice. */
+enum dyt_status dyti_verify_find_lattice(struct dyti_verifier *verifier,
+                                         const struct dyti_tensor *tensor,
+                                         bool full, uint32_t *out_index);
+
 /* Where byte `offset` of the own region (slot, kind) is here. */
 typedef unsigned char *(*dyti_verify_region_fn)(const void *arg, uint32_t slot,
                                                 uint32_t kind, uint64_t offset);
