@@ -162,11 +162,45 @@ static void show_limits(struct dyti_json *json)
     }
 }
 
+/* Whose memory it reads and writes where it lies: rows of a session go from GPU
+ * to GPU between such, by the host between others. */
+static void show_reach(struct dyti_json *json,
+                       const struct dyti_device_report *r, uint32_t index)
+{
+    uint32_t count = r->count < DYTI_DEVICES_MAX ? r->count : DYTI_DEVICES_MAX;
+    const char *first = "";
+
+    if (json != NULL) {
+        dyti_json_begin_array(json, "reaches");
+    } else if (count > 1) {
+        printf("%-14s     reaches: %s", "",
+               r->row[index].reaches == 0 ? "no other" : "");
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if ((r->row[index].reaches >> i & 1u) == 0) {
+            continue;
+        }
+        if (json != NULL) {
+            dyti_json_text(json, NULL, r->row[i].uuid);
+        } else {
+            printf("%s%s", first, r->row[i].uuid);
+            first = ", ";
+        }
+    }
+    if (json != NULL) {
+        dyti_json_end(json);
+    } else if (count > 1) {
+        printf("\n");
+    }
+}
+
 /* One GPU, and how ranks share its memory: tried, as a run would, where the
  * driver is ready. */
-static void show_device(struct dyti_json *json, const struct dyti_device_row *d,
-                        bool is_ready)
+static void show_device(struct dyti_json *json,
+                        const struct dyti_device_report *r, uint32_t index)
 {
+    const struct dyti_device_row *d = &r->row[index];
+    bool is_ready = r->state == DYTI_DEVICE_READY;
     struct dyti_device_segments segments = {.text = "not tried"};
 
     if (is_ready && d->arch >= 70) {
@@ -176,6 +210,7 @@ static void show_device(struct dyti_json *json, const struct dyti_device_row *d,
         printf("%-14s   %s: %s, sm_%u, %.1f GB\n", "", d->uuid, d->name,
                d->arch, (double)d->memory_bytes * 1e-9);
         printf("%-14s     segments: %s\n", "", segments.text);
+        show_reach(NULL, r, index);
         return;
     }
     dyti_json_begin_object(json, NULL);
@@ -188,6 +223,7 @@ static void show_device(struct dyti_json *json, const struct dyti_device_row *d,
     dyti_json_bool(json, "vmm_segments", segments.has[DYTI_PAGES_VMM]);
     dyti_json_bool(json, "ipc_segments", segments.has[DYTI_PAGES_IPC]);
     dyti_json_text(json, "segments", segments.text);
+    show_reach(json, r, index);
     dyti_json_end(json);
 }
 
@@ -208,12 +244,10 @@ static void show_cuda(struct dyti_json *json)
         dyti_json_begin_array(json, "devices");
     }
     for (uint32_t i = 0; i < r.count && i < DYTI_DEVICES_MAX; i++) {
-        const struct dyti_device_row *d = &r.row[i];
-
-        if (d->uuid[0] == '\0') {
+        if (r.row[i].uuid[0] == '\0') {
             break; /* the driver failed before this one */
         }
-        show_device(json, d, r.state == DYTI_DEVICE_READY);
+        show_device(json, &r, i);
     }
     if (json != NULL) {
         dyti_json_end(json);

@@ -35,6 +35,8 @@ struct dyti_device_row {
     uint64_t memory_bytes;
     bool maps_memory; /* physical memory apart from addresses */
     bool exports_fd;  /* and such memory as a file descriptor */
+    uint32_t reaches; /* rows, as bits, whose memory its work reads and writes
+                       */
 };
 
 struct dyti_device_report {

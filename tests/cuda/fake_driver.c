@@ -103,6 +103,13 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute which,
     }
 }
 
+/* The first one reaches all, the others none. */
+CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
+{
+    *can = device == 7;
+    return device == peer ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
+}
+
 /* Contexts that are held; one that is left is what a test looks for. */
 int fake_contexts(void);
 

@@ -107,6 +107,7 @@ static void devices_are_told_by_uuid(void **state)
         assert_true(r.row[i].memory_bytes == (i + 1ull) << 30);
         assert_true(r.row[i].maps_memory);
         assert_int_equal(i == 0, r.row[i].exports_fd);
+        assert_int_equal(i == 0 ? 2 : 0, r.row[i].reaches);
     }
 }
 

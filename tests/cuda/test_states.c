@@ -90,6 +90,12 @@ static void and_as_json(void **state)
             assert_string_equal("GPU-abababab-abab-abab-abab-ababababab01",
                                 json_string_value(json_object_get(
                                     json_array_get(two, 1), "uuid")));
+            assert_string_equal(
+                "GPU-abababab-abab-abab-abab-ababababab01",
+                json_string_value(json_array_get(
+                    json_object_get(json_array_get(two, 0), "reaches"), 0)));
+            assert_int_equal(0, json_array_size(json_object_get(
+                                    json_array_get(two, 1), "reaches")));
         }
         json_decref(all);
     }

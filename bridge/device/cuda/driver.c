@@ -32,6 +32,7 @@
     X(cuDeviceGetUuid_v2)                                                      \
     X(cuDeviceTotalMem)                                                        \
     X(cuDeviceGetAttribute)                                                    \
+    X(cuDeviceCanAccessPeer)                                                   \
     X(cuDevicePrimaryCtxRetain)                                                \
     X(cuDevicePrimaryCtxRelease)
 
@@ -273,6 +274,28 @@ static bool look_at(const struct driver *d, uint32_t index,
     return error == CUDA_SUCCESS;
 }
 
+/* A pair that the driver does not know of reaches nothing. */
+static bool can_reach(const struct driver *d, uint32_t from, uint32_t to)
+{
+    CUdevice one = 0, other = 0;
+    int can = 0;
+
+    return from != to && d->cuDeviceGet(&one, (int)from) == CUDA_SUCCESS &&
+           d->cuDeviceGet(&other, (int)to) == CUDA_SUCCESS &&
+           d->cuDeviceCanAccessPeer(&can, one, other) == CUDA_SUCCESS &&
+           can != 0;
+}
+
+static void look_who_reaches(const struct driver *d, uint32_t count,
+                             struct dyti_device_report *r)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t j = 0; j < count; j++) {
+            r->row[i].reaches |= (uint32_t)can_reach(d, i, j) << j;
+        }
+    }
+}
+
 static void look_at_all(const struct driver *d, struct dyti_device_report *r)
 {
     uint32_t fit = 0;
@@ -284,6 +307,7 @@ static void look_at_all(const struct driver *d, struct dyti_device_report *r)
         }
         fit += r->row[i].arch >= ARCH_MIN;
     }
+    look_who_reaches(d, told, r);
     if (fit == 0) {
         tell(r, DYTI_DEVICE_NO_DEVICE,
              "none of %u is sm_%u or newer; the first is %s, sm_%u", r->count,
