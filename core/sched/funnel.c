@@ -119,74 +119,92 @@ struct funnel {
     uint32_t round;
 };
 
+/* One edge for each pair of ranks of a hop, of as many units as its streams
+ * have chunks.  first[e] is the first stream of edge e in f->hops. */
+static size_t edges_of(const struct funnel *f, size_t count,
+                       struct dyti_edge *edge, size_t *first)
+{
+    size_t edges = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        const struct hop_flow *hop = &f->hops[i];
+
+        if (i == 0 || hop->from != hop[-1].from || hop->to != hop[-1].to) {
+            edge[edges] =
+                (struct dyti_edge){hop->from, hop->to, 0, (uint32_t)edges};
+            first[edges++] = i;
+        }
+        edge[edges - 1].bytes +=
+            dyti_part_count(f->in->flow[hop->flow].bytes, f->chunk) *
+            DYTI_PIECE_ALIGN;
+    }
+    first[edges] = count;
+    return edges;
+}
+
 /* Deals chunks of streams to the parts that `optimal` made of their sum: the
- * order of matchings stays, pieces are chunks of streams. */
+ * order of matchings stays, pieces are chunks of streams.
+ * cursor of each edge: first[e] is its stream, chunk[e] which of its chunks. */
+static enum dyt_status deal_chunks(struct funnel *f, uint32_t wave,
+                                   uint32_t hop, const struct dyti_takes *takes,
+                                   size_t *first, uint64_t *chunk)
+{
+    enum dyt_status st = DYT_OK;
+
+    for (size_t i = 0; i < takes->count && st == DYT_OK; i++) {
+        size_t e = takes->take[i].edge;
+        const struct dyti_flow *flow = &f->in->flow[f->hops[first[e]].flow];
+        uint64_t parts = dyti_part_count(flow->bytes, f->chunk);
+        struct dyti_piece p = {
+            .src = flow->src,
+            .dst = flow->dst,
+            .wave = wave,
+            .from = f->hops[first[e]].from,
+            .to = f->hops[first[e]].to,
+            .round = f->round + takes->take[i].round,
+            .hop = hop,
+            .lo = dyti_part_begin(flow->bytes, parts, chunk[e]),
+            .hi = dyti_part_begin(flow->bytes, parts, chunk[e] + 1)};
+
+        st = dyti_piece_add(&f->list, &p);
+        if (++chunk[e] == parts) {
+            chunk[e] = 0;
+            first[e]++;
+        }
+    }
+    f->round += takes->round_count;
+    return st;
+}
+
 static enum dyt_status add_hop(struct funnel *f, uint32_t wave, uint32_t hop)
 {
     struct dyti_takes takes = {0};
     struct dyti_graph g = {.rank_count = f->in->cluster->rank_count,
                            .chunk_bytes = DYTI_PIECE_ALIGN};
     struct dyti_edge *edge = NULL;
-    size_t *first = NULL, count = 0, edges = 0;
+    size_t *first = NULL, count = 0;
+    uint64_t *chunk = NULL;
     enum dyt_status st = collect(f->in, f->way, wave, hop, f->hops, &count);
 
-    edge = malloc((count + 1) * sizeof(*edge));
-    first = malloc((count + 2) * sizeof(*first));
-    if (edge == NULL || first == NULL) {
+    if (st != DYT_OK || count == 0) {
+        return st;
+    }
+    edge = malloc(count * sizeof(*edge));
+    first = malloc((count + 1) * sizeof(*first));
+    chunk = calloc(count, sizeof(*chunk));
+    if (edge == NULL || first == NULL || chunk == NULL) {
         st = DYTI_FAIL(DYT_ERR_NOMEM, "%zu flows", count);
+        goto out;
     }
-    for (size_t i = 0; i < count && st == DYT_OK; i++) {
-        uint64_t parts =
-            dyti_part_count(f->in->flow[f->hops[i].flow].bytes, f->chunk);
-
-        if (i == 0 || f->hops[i].from != f->hops[i - 1].from ||
-            f->hops[i].to != f->hops[i - 1].to) {
-            edge[edges] = (struct dyti_edge){f->hops[i].from, f->hops[i].to, 0,
-                                             (uint32_t)edges};
-            first[edges++] = i;
-        }
-        /* one unit for each chunk */
-        edge[edges - 1].bytes += parts * DYTI_PIECE_ALIGN;
-    }
-    if (st == DYT_OK && count > 0) {
-        first[edges] = count;
-        g.edge = edge;
-        g.count = edges;
-        st = dyti_takes_coloured(&g, &takes);
-    }
-    free(edge);
-    if (st == DYT_OK && count > 0) {
-        /* cursor of each edge: which stream, which of its chunks */
-        uint64_t *chunk = calloc(edges + 1, sizeof(*chunk));
-
-        st = chunk != NULL ? DYT_OK
-                           : DYTI_FAIL(DYT_ERR_NOMEM, "%zu flows", edges);
-        for (size_t i = 0; i < takes.count && st == DYT_OK; i++) {
-            size_t e = takes.take[i].edge;
-            const struct dyti_flow *flow = &f->in->flow[f->hops[first[e]].flow];
-            uint64_t parts = dyti_part_count(flow->bytes, f->chunk);
-            struct dyti_piece p = {
-                .src = flow->src,
-                .dst = flow->dst,
-                .wave = wave,
-                .from = f->hops[first[e]].from,
-                .to = f->hops[first[e]].to,
-                .round = f->round + takes.take[i].round,
-                .hop = hop,
-                .lo = dyti_part_begin(flow->bytes, parts, chunk[e]),
-                .hi = dyti_part_begin(flow->bytes, parts, chunk[e] + 1)};
-
-            st = dyti_piece_add(&f->list, &p);
-            if (++chunk[e] == parts) {
-                chunk[e] = 0;
-                first[e]++;
-            }
-        }
-        f->round += takes.round_count;
-        free(chunk);
-    }
+    g.edge = edge;
+    g.count = edges_of(f, count, edge, first);
+    st = dyti_takes_coloured(&g, &takes);
+    st = st != DYT_OK ? st : deal_chunks(f, wave, hop, &takes, first, chunk);
+out:
     free(takes.take);
+    free(edge);
     free(first);
+    free(chunk);
     return st;
 }
 

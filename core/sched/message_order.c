@@ -324,86 +324,119 @@ void dyti_message_order_fini(struct dyti_message_order *order)
     }
 }
 
+/* One place for each link of the rank: to each peer, then from each. */
+static enum dyt_status make_links(struct dyti_message_order *order,
+                                  struct dyti_schedule *s, bool one_by_one)
+{
+    size_t count = 2u * (size_t)s->world_size;
+
+    s->link_first = calloc(count, sizeof(*s->link_first));
+    order->link_last = calloc(count, sizeof(*order->link_last));
+    if (one_by_one) {
+        order->link_done = calloc(count, sizeof(*order->link_done));
+    }
+    if (s->link_first == NULL || order->link_last == NULL ||
+        (one_by_one && order->link_done == NULL)) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "messages of %u ranks", s->world_size);
+    }
+    memset(s->link_first, 0xff, count * sizeof(*s->link_first));
+    memset(order->link_last, 0xff, count * sizeof(*order->link_last));
+    if (one_by_one) {
+        memset(order->link_done, 0xff, count * sizeof(*order->link_done));
+    }
+    return DYT_OK;
+}
+
+/* What the ranks exchange: as given, or added up from a plan of all ranks,
+ * with chains and collectives found in it. */
+struct exchanged {
+    struct dyti_flow *own_flow; /* NULL: given */
+    uint64_t **own_end;
+    const struct dyti_flow *flow;
+    const uint64_t *const *end;
+    size_t count;
+};
+
+static enum dyt_status find_exchanged(const struct dyti_sched_builder *b,
+                                      const struct dyti_schedule_links *links,
+                                      struct dyti_message_order *order,
+                                      struct exchanged *x)
+{
+    uint32_t waves = 0;
+    enum dyt_status st;
+
+    if (links->flow != NULL || links->flow_count > 0 || b->plan->rank >= 0) {
+        *x = (struct exchanged){
+            .flow = links->flow, .end = links->end, .count = links->flow_count};
+        order->chains = links->chains;
+        order->collectives = links->collectives;
+        return DYT_OK;
+    }
+    st = dyti_schedule_flows(b->plan, links->domain, &x->own_flow, &x->own_end,
+                             &x->count, &waves);
+    x->flow = x->own_flow;
+    x->end = (const uint64_t *const *)x->own_end;
+    st = st != DYT_OK ? st
+                      : dyti_chains_find(b->plan, links, x->flow, x->count,
+                                         &order->own_chains);
+    order->chains = &order->own_chains;
+    st = st != DYT_OK
+             ? st
+             : dyti_collectives_find(b->plan, links, x->flow, x->count,
+                                     order->chains, &order->own_collectives);
+    order->collectives = &order->own_collectives;
+    return st;
+}
+
+static void count_groups(const struct dyti_message_order *order,
+                         struct dyti_schedule *s)
+{
+    const struct dyti_collectives *c = order->collectives;
+
+    for (size_t i = 0; c != NULL && i < c->found.count; i++) {
+        s->collective_count[c->found.collective[i].kind]++;
+    }
+    s->chain_count = order->chains == NULL ? 0 : order->chains->count;
+}
+
 enum dyt_status dyti_message_order_init(const struct dyti_sched_builder *b,
                                         const struct dyti_schedule_links *links,
                                         struct dyti_message_order **out_order)
 {
-    struct dyti_schedule *s = b->schedule;
-    struct dyti_message_order *order = NULL;
-    struct dyti_flow *flow = NULL;
-    uint64_t **end = NULL;
-    size_t count = links->flow_count;
-    struct dyti_chains chains = {0};
-    uint32_t waves = 0;
-    enum dyt_status st = DYT_OK;
+    struct dyti_message_order *order;
+    struct exchanged x = {.own_flow = NULL};
+    enum dyt_status st;
 
     if (links->strategy == NULL) {
         return DYTI_FAIL(DYT_ERR_INVALID, "messages need a strategy");
     }
     order = calloc(1, sizeof(*order));
-    s->link_first = calloc(2u * s->world_size, sizeof(*s->link_first));
-    if (order != NULL) {
-        order->link_last =
-            calloc(2u * s->world_size, sizeof(*order->link_last));
+    if (order == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "messages of %u ranks",
+                         b->schedule->world_size);
     }
-    if (order != NULL && links->strategy->one_by_one) {
-        order->link_done =
-            malloc(2u * s->world_size * sizeof(*order->link_done));
+    st = make_links(order, b->schedule, links->strategy->one_by_one);
+    st = st != DYT_OK ? st
+                      : dyti_message_slots(links, &order->message_bytes,
+                                           &order->slot_count);
+    st = st != DYT_OK ? st : find_exchanged(b, links, order, &x);
+    if (st == DYT_OK) {
+        count_groups(order, b->schedule);
+        st = x.count == 0
+                 ? DYT_OK
+                 : dyti_message_order_pieces(order, b->schedule->world_size,
+                                             links, x.flow, x.end, x.count);
     }
-    if (order == NULL || order->link_last == NULL || s->link_first == NULL ||
-        (links->strategy->one_by_one && order->link_done == NULL)) {
-        st = DYTI_FAIL(DYT_ERR_NOMEM, "messages of %u ranks", s->world_size);
-        goto out;
-    }
-    memset(s->link_first, 0xff, 2u * s->world_size * sizeof(*s->link_first));
-    memset(order->link_last, 0xff,
-           2u * s->world_size * sizeof(*order->link_last));
-    if (order->link_done != NULL) {
-        memset(order->link_done, 0xff,
-               2u * s->world_size * sizeof(*order->link_done));
-    }
-    st = dyti_message_slots(links, &order->message_bytes, &order->slot_count);
-    if (st == DYT_OK && links->flow == NULL && count == 0 &&
-        b->plan->rank < 0) {
-        st = dyti_schedule_flows(b->plan, links->domain, &flow, &end, &count,
-                                 &waves);
-        st = st != DYT_OK
-                 ? st
-                 : dyti_chains_find(b->plan, links, flow, count, &chains);
-        order->own_chains = chains;
-        order->chains = &order->own_chains;
-        st = st != DYT_OK ? st
-                          : dyti_collectives_find(b->plan, links, flow, count,
-                                                  order->chains,
-                                                  &order->own_collectives);
-        order->collectives = &order->own_collectives;
-    } else {
-        order->chains = links->chains;
-        order->collectives = links->collectives;
-    }
-    for (size_t i = 0;
-         order->collectives != NULL && i < order->collectives->found.count;
-         i++) {
-        s->collective_count[order->collectives->found.collective[i].kind]++;
-    }
-    s->chain_count = order->chains == NULL ? 0 : order->chains->count;
-    if (st == DYT_OK && count > 0) {
-        st = dyti_message_order_pieces(
-            order, s->world_size, links, flow != NULL ? flow : links->flow,
-            flow != NULL ? (const uint64_t *const *)end : links->end, count);
-    }
+    free(x.own_flow);
+    free(x.own_end);
     if (st != DYT_OK) {
-        goto out;
+        dyti_message_order_fini(order);
+        return st;
     }
     for (uint32_t i = 0; i < order->slot_count; i++) {
         order->slot[i].last = DYTI_NO_STEP;
     }
-    s->message_bytes = order->message_bytes;
+    b->schedule->message_bytes = order->message_bytes;
     *out_order = order;
-    order = NULL;
-out:
-    free(flow);
-    free(end);
-    dyti_message_order_fini(order);
-    return st;
+    return DYT_OK;
 }
