@@ -5,6 +5,8 @@
 
 #include "session_device.h"
 
+#include <dynatrain/layout.h>
+
 #define LATEST 3u /* versions of a scene */
 
 /* ---- a scene --------------------------------------------------------------
@@ -125,6 +127,70 @@ static inline void pass_version(struct scene *s, uint64_t version)
     for (uint32_t i = 0; i < nr; i++) {
         assert_int_equal(version, r[i]->report.version);
         assert_true(holds_there(&s->receiver[i], version));
+    }
+}
+
+/* A device that is lost is of no use to this process any more. */
+static inline void lose_device(struct scene *s)
+{
+    for (uint32_t i = 0; i < s->receivers; i++) {
+        dyt_session_leave(s->receiver[i].m->session);
+        s->receiver[i].m->session = NULL;
+    }
+    for (uint32_t i = s->trainers; i-- > 0;) {
+        dyt_session_leave(s->trainer[i].m->session);
+        s->trainer[i].m->session = NULL;
+    }
+    gpusim_reset();
+    for (uint32_t i = 0; i < s->receivers; i++) {
+        leave(s->receiver[i].m);
+    }
+    for (uint32_t i = s->trainers; i-- > 0;) {
+        leave(s->trainer[i].m);
+    }
+}
+
+static inline void end_ticket(struct member *t, enum dyt_status want)
+{
+    assert_status(want, dyt_ticket_wait(t->ticket, -1));
+    dyt_ticket_destroy(t->ticket);
+    t->ticket = NULL;
+}
+
+/* How versions come to one of the replicas, as the manager says. */
+static inline bool is_way(const struct scene *s, const char *way)
+{
+    char *json = NULL, want[300];
+    bool is;
+
+    snprintf(want, sizeof(want), "\"way\": \"%s", way);
+    assert_ok(dyt_job_status(s->trainer[0].m->address, NULL, NULL, 0, &json));
+    is = strstr(json, want) != NULL;
+    dyt_text_free(json);
+    return is;
+}
+
+/* ---- modes, where all rows lie on devices --------------------------------
+ */
+
+static const struct mode {
+    const char *name;
+    uint32_t commit, memory;
+} modes[] = {{"staged", DYT_COMMIT_STAGED, DYT_MEMORY_OWN},
+             {"in place", DYT_COMMIT_IN_PLACE, DYT_MEMORY_OWN},
+             {"in place, mapped", DYT_COMMIT_IN_PLACE, DYT_MEMORY_MAPPED},
+             {"double", DYT_COMMIT_DOUBLE, DYT_MEMORY_MAPPED}};
+
+static inline void set_mode(struct scene *s, const struct mode *mode,
+                            uint32_t verify)
+{
+    for (uint32_t i = 0; i < s->receivers; i++) {
+        s->receiver[i].m->join.commit = mode->commit;
+        s->receiver[i].m->join.memory = mode->memory;
+        s->receiver[i].m->join.verify = verify;
+    }
+    for (uint32_t i = 0; i < s->trainers; i++) {
+        s->trainer[i].m->join.verify = verify;
     }
 }
 

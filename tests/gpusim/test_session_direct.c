@@ -5,21 +5,14 @@
 
 #include "lib/session_internal.h"
 
-#include <dynatrain/layout.h>
-
 /* ---- what is looked at ----------------------------------------------------
  */
 
-static void check_way(struct scene *s, const char *way)
+static void check_way(const struct scene *s, const char *way)
 {
-    char *json = NULL, want[300];
-
-    snprintf(want, sizeof(want), "\"way\": \"%s", way);
-    assert_ok(dyt_job_status(s->trainer[0].m->address, NULL, NULL, 0, &json));
-    if (strstr(json, want) == NULL) {
-        fail_msg("not %s: %s", way, json);
+    if (!is_way(s, way)) {
+        fail_msg("not %s", way);
     }
-    dyt_text_free(json);
 }
 
 static uint64_t mirror_bytes(const struct scene *s)
@@ -56,33 +49,6 @@ static struct scene spread(uint32_t trainers, uint32_t receivers, int devices)
         put_on_device(&s.receiver[i], (int)(i + trainers) % devices);
     }
     return s;
-}
-
-static const struct mode {
-    const char *name;
-    uint32_t commit, memory;
-} modes[] = {{"staged", DYT_COMMIT_STAGED, DYT_MEMORY_OWN},
-             {"in place", DYT_COMMIT_IN_PLACE, DYT_MEMORY_OWN},
-             {"in place, mapped", DYT_COMMIT_IN_PLACE, DYT_MEMORY_MAPPED},
-             {"double", DYT_COMMIT_DOUBLE, DYT_MEMORY_MAPPED}};
-
-static void set_mode(struct scene *s, const struct mode *mode, uint32_t verify)
-{
-    for (uint32_t i = 0; i < s->receivers; i++) {
-        s->receiver[i].m->join.commit = mode->commit;
-        s->receiver[i].m->join.memory = mode->memory;
-        s->receiver[i].m->join.verify = verify;
-    }
-    for (uint32_t i = 0; i < s->trainers; i++) {
-        s->trainer[i].m->join.verify = verify;
-    }
-}
-
-static void end_ticket(struct member *t, enum dyt_status want)
-{
-    assert_status(want, dyt_ticket_wait(t->ticket, -1));
-    dyt_ticket_destroy(t->ticket);
-    t->ticket = NULL;
 }
 
 /* ---- bytes go once --------------------------------------------------------

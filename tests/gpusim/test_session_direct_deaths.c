@@ -8,21 +8,12 @@
 
 #include "lib/session_internal.h"
 
-#include <dynatrain/layout.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
 static const char *const points[] = {"start",    "prepared", "transferred",
                                      "verified", "voted",    "decided"};
 #define VOTED 4u /* of points: before it nobody can have committed */
-
-static const struct mode {
-    const char *name;
-    uint32_t commit, memory;
-} modes[] = {{"staged", DYT_COMMIT_STAGED, DYT_MEMORY_OWN},
-             {"in place", DYT_COMMIT_IN_PLACE, DYT_MEMORY_OWN},
-             {"in place, mapped", DYT_COMMIT_IN_PLACE, DYT_MEMORY_MAPPED},
-             {"double", DYT_COMMIT_DOUBLE, DYT_MEMORY_MAPPED}};
 
 /* What the members of a world say to each other: bytes in pipes. */
 struct world {

@@ -175,26 +175,6 @@ static void memory_that_was_freed_is_not_written(void **state)
     }
 }
 
-/* A device that is lost is of no use to this process any more. */
-static void lose_device(struct scene *s)
-{
-    for (uint32_t i = 0; i < s->receivers; i++) {
-        dyt_session_leave(s->receiver[i].m->session);
-        s->receiver[i].m->session = NULL;
-    }
-    for (uint32_t i = s->trainers; i-- > 0;) {
-        dyt_session_leave(s->trainer[i].m->session);
-        s->trainer[i].m->session = NULL;
-    }
-    gpusim_reset();
-    for (uint32_t i = 0; i < s->receivers; i++) {
-        leave(s->receiver[i].m);
-    }
-    for (uint32_t i = s->trainers; i-- > 0;) {
-        leave(s->trainer[i].m);
-    }
-}
-
 static void a_device_that_breaks_offers_nothing(void **state)
 {
     struct scene s;
