@@ -5,10 +5,13 @@
 #include "mover/direct/direct.h"
 #include "mover/message/message.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+
+#define TEXT_BYTES ((DYTI_SAY_WORDS - DYTI_SAY_TEXT) * sizeof(uint64_t))
 
 /* ---- meeting --------------------------------------------------------------
  */
@@ -32,6 +35,8 @@ static enum dyt_status say(struct dyti_link *link, enum dyt_status mine,
     }
     memcpy(own, words, sizeof(own));
     own[DYTI_SAY_STATUS] = (uint64_t)(uint32_t)(-(int)mine);
+    snprintf((char *)&own[DYTI_SAY_TEXT], TEXT_BYTES, "%s",
+             mine != DYT_OK ? dyti_error_message() : "");
     if (all->size > 1) {
         st = all->ops->all_gather(all->self, own, said, counts);
     } else {
@@ -42,13 +47,15 @@ static enum dyt_status say(struct dyti_link *link, enum dyt_status mine,
         return mine != DYT_OK ? mine : st;
     }
     for (uint32_t r = 0; r < all->size && mine == DYT_OK; r++) {
-        uint64_t status = said[(size_t)r * DYTI_SAY_WORDS + DYTI_SAY_STATUS];
+        const uint64_t *its = said + (size_t)r * DYTI_SAY_WORDS;
 
-        if (status != 0) {
-            enum dyt_status theirs = (enum dyt_status)(-(int)(uint32_t)status);
+        if (its[DYTI_SAY_STATUS] != 0) {
+            enum dyt_status theirs =
+                (enum dyt_status)(-(int)(uint32_t)its[DYTI_SAY_STATUS]);
 
-            mine = DYTI_FAIL(theirs, "member %u cannot open the link: %s", r,
-                             dyt_status_text(theirs));
+            mine = DYTI_FAIL(theirs, "member %u cannot open the link: %.*s", r,
+                             (int)TEXT_BYTES - 1,
+                             (const char *)&its[DYTI_SAY_TEXT]);
         }
     }
     if (mine != DYT_OK) {

@@ -187,7 +187,8 @@ enum {
     DYTI_SAY_DEVICE,
     DYTI_SAY_INODE,
     DYTI_SAY_ROOM, /* for staging, under the cap */
-    DYTI_SAY_WORDS
+    DYTI_SAY_TEXT, /* of a failure, to the end */
+    DYTI_SAY_WORDS = DYTI_SAY_TEXT + 32
 };
 
 /* ---- link_control.c --------------------------------------------------------

@@ -285,10 +285,8 @@ static void the_mirror_is_under_the_cap(void **state)
     write_there(&s.trainer[0], 1);
     assert_ok(dyt_session_offer(m[0]->session, &offered, &ticket));
     assert_int_equal(DYT_ERR_NOMEM, receive(m[1]));
-    /* Whoever tells the manager first: the member itself, or one that heard of
-     * it. */
-    assert_true(strstr(m[1]->text, "the cap is 1000") ||
-                strstr(m[1]->text, "member 1 cannot open the link: out of"));
+    /* whoever tells the manager first */
+    assert_non_null(strstr(m[1]->text, "the cap is 1000"));
     assert_ok(dyt_ticket_cancel(ticket));
     dyt_ticket_destroy(ticket);
     all_end(&s);
