@@ -145,7 +145,7 @@ static enum dyt_status show_arenas(const struct dyti_assembly *a, FILE *out,
 
 static const struct dyti_cluster *cluster_of(const struct dyti_plan_show *show)
 {
-    return show->prices != NULL ? &show->prices->cluster : NULL;
+    return show->prices != NULL ? &show->prices->cluster : show->cluster;
 }
 
 static void prices_json(const struct dyti_plan_show *show,
@@ -229,7 +229,8 @@ enum dyt_status dyti_show_plans_json(const struct dyti_loaded_job *loaded,
 
 enum dyt_status dyti_dry_run(const struct dyti_loaded_job *loaded, FILE *out)
 {
-    const struct dyti_plan_show show = {0};
+    struct dyti_cluster_file assumed = {.host = NULL};
+    struct dyti_plan_show show = {.cluster = NULL};
     char *text = NULL, *here = getcwd(NULL, 0);
     enum dyt_status st =
         here != NULL
@@ -250,5 +251,18 @@ enum dyt_status dyti_dry_run(const struct dyti_loaded_job *loaded, FILE *out)
         }
     }
     fprintf(out, "\n");
-    return st != DYT_OK ? st : dyti_show_plans(loaded, &show, out);
+    st = st != DYT_OK ? st
+                      : dyti_cluster_file_assume(loaded->job.ranks, &assumed);
+    if (st == DYT_OK) {
+        show.cluster = &assumed.cluster;
+        st = dyti_show_plans(loaded, &show, out);
+    }
+    if (st == DYT_OK) {
+        fprintf(
+            out,
+            "cluster  %s; `dynatrain plan` prices them, there and on others\n",
+            assumed.name);
+    }
+    dyti_cluster_file_fini(&assumed);
+    return st;
 }

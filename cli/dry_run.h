@@ -13,7 +13,9 @@ enum dyt_status dyti_dry_run(const struct dyti_loaded_job *loaded, FILE *out);
 struct dyti_plan_show {
     bool transfers; /* every box */
     bool steps;     /* every step of every rank's schedule */
-    bool pairs;     /* JSON, of prices: every rank pair */
+    /* What links are taken to be; NULL: of `prices`, or equal ones. */
+    const struct dyti_cluster *cluster;
+    bool pairs;                           /* JSON, of prices: every rank pair */
     const struct dyti_job_prices *prices; /* NULL: without */
 };
 

@@ -39,9 +39,10 @@ static void print_gain(const struct dyti_traffic *t, FILE *out)
         return;
     }
     fprintf(out,
-            "  sources: the busiest link takes %.3g s, %.3g s if the first "
+            "  sources: the busiest link takes %s, %s if the first "
             "replica sent everything: gain %.2f\n",
-            t->load_s, t->naive_s, dyti_traffic_gain(t));
+            dyti_words_seconds(t->load_s).text,
+            dyti_words_seconds(t->naive_s).text, dyti_traffic_gain(t));
 }
 
 static void print_bounds(const struct dyti_traffic *t, FILE *out)
@@ -65,9 +66,9 @@ static void print_bounds(const struct dyti_traffic *t, FILE *out)
             fprintf(out, "%12.2f\n", dyti_bound_ratio(term));
         }
     }
-    fprintf(out, "  binds: %s (at least %.3g s); in this plan %s (%.3g s)\n",
-            dyti_term_name(b->bound_by), b->bound_s,
-            dyti_term_name(b->moved_by), b->moved_s);
+    fprintf(out, "  binds: %s (at least %s); in this plan %s (%s)\n",
+            dyti_term_name(b->bound_by), dyti_words_seconds(b->bound_s).text,
+            dyti_term_name(b->moved_by), dyti_words_seconds(b->moved_s).text);
 }
 
 enum dyt_status dyti_explain_traffic(const struct dyti_traffic *traffic,

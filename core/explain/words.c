@@ -28,7 +28,9 @@ struct dyti_words dyti_words_seconds(double s)
 {
     struct dyti_words w;
 
-    if (s < 1e-3) {
+    if (s > 0.0 && s < 1e-6) {
+        (void)snprintf(w.text, sizeof(w.text), "%.3g ns", s * 1e9);
+    } else if (s < 1e-3) {
         (void)snprintf(w.text, sizeof(w.text), "%.1f us", s * 1e6);
     } else if (s < 1.0) {
         (void)snprintf(w.text, sizeof(w.text), "%.2f ms", s * 1e3);

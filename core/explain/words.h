@@ -14,7 +14,7 @@ struct dyti_words {
 
 /* "817 B", "12.3 MiB". */
 struct dyti_words dyti_words_bytes(uint64_t bytes);
-/* "27.8 us", "12.30 ms", "1.61 s". */
+/* "199 ns", "27.8 us", "12.30 ms", "1.61 s". */
 struct dyti_words dyti_words_seconds(double s);
 /* "49152 x 576". */
 struct dyti_words dyti_words_shape(uint32_t ndim, const int64_t *shape);

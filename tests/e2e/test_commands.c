@@ -51,6 +51,7 @@ static void a_dry_run_allocates_nothing(void **state)
     assert_says("KV cache in rollout, activations in train", run);
     assert_says("switch train -> rollout", run);
     assert_says("beside the larger layout", run);
+    assert_says("cluster  assumed", run); /* whose seconds they are */
     assert_says("transfers", run);
     assert_false(dyt_exists("%s", job.runs));
     dyt_run_fini(&run);
