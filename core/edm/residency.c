@@ -1,13 +1,10 @@
-/* Releasing and restoring regions, alone and around a switch. */
+/* Releasing and restoring regions; around a switch: residency_switch.c. */
 #include "edm/residency.h"
 
 #include "base/checked.h"
 #include "base/log.h"
-#include "edm/world_internal.h"
+#include "edm/residency_internal.h"
 #include "exec/atoms.h"
-
-/* Work memory has no kind: a bit behind those of the slots. */
-#define WORK_BIT (UINT64_C(1) << (DYTI_ARENA_SLOT_COUNT * 8u))
 
 static uint64_t regions_of(enum dyti_tag tag)
 {
@@ -15,7 +12,7 @@ static uint64_t regions_of(enum dyti_tag tag)
     case DYTI_TAG_WEIGHTS:
         return dyti_region_bit(DYTI_ARENA_ROLLOUT, DYTI_PARAM);
     case DYTI_TAG_KV_CACHE:
-        return WORK_BIT;
+        return DYTI_RESIDENCY_WORK;
     case DYTI_TAG_OPTIMIZER:
         return dyti_region_bit(DYTI_ARENA_TRAIN, DYTI_MASTER) |
                dyti_region_bit(DYTI_ARENA_TRAIN, DYTI_EXP_AVG) |
@@ -25,18 +22,14 @@ static uint64_t regions_of(enum dyti_tag tag)
     }
 }
 
-/* Regions that hold state which only a receive brings back. */
-#define STATE_REGIONS                                                          \
-    ((UINT64_C(0xffffff)) & ~dyti_region_bit(DYTI_ARENA_TRAIN, DYTI_GRAD))
-
-static int64_t now(const struct dyti_world *world)
+int64_t dyti_residency_now(const struct dyti_world *world)
 {
     const struct dyti_clock_ops *clock = world->params.clock;
 
     return clock == NULL ? 0 : clock->now_ns(world->params.clock_self);
 }
 
-static struct dyti_control_rank *own(const struct dyti_world *world)
+struct dyti_control_rank *dyti_residency_own(const struct dyti_world *world)
 {
     return &world->control->rank[world->params.rank];
 }
@@ -108,7 +101,8 @@ static enum dyt_status check_loss(const struct dyti_world *world,
         bool has = false;
         enum dyt_status st;
 
-        if ((regions & STATE_REGIONS & dyti_region_bit(slot, kind)) == 0 ||
+        if ((regions & DYTI_RESIDENCY_STATE & dyti_region_bit(slot, kind)) ==
+                0 ||
             map->bytes[slot][kind] == 0 || is_derived(world, slot, kind)) {
             continue;
         }
@@ -180,8 +174,8 @@ static enum dyt_status wake(struct dyti_world *world, uint64_t offset,
 
 /* A region of another layout that is awake and whole lies over it: in place
  * the memory is that one's now. */
-static bool is_shared(const struct dyti_world *world, uint32_t slot,
-                      uint32_t kind)
+bool dyti_residency_is_shared(const struct dyti_world *world, uint32_t slot,
+                              uint32_t kind)
 {
     const struct dyti_arena_map *map = &world->map[world->params.rank];
 
@@ -211,14 +205,14 @@ static enum dyt_status each_range(struct dyti_world *world, uint64_t regions,
                     map->bytes[slot][kind], sum);
         }
     }
-    if (st == DYT_OK && (regions & WORK_BIT) != 0) {
+    if (st == DYT_OK && (regions & DYTI_RESIDENCY_WORK) != 0) {
         st = fn(world, map->work_offset, map->work_bytes, sum);
     }
     return st;
 }
 
 /* Nothing of a device runs on them any more: it has no pages that wait. */
-static enum dyt_status drop_regions(struct dyti_world *world, uint64_t regions,
+enum dyt_status dyti_residency_drop(struct dyti_world *world, uint64_t regions,
                                     uint64_t *sum)
 {
     enum dyt_status st = dyti_kernels_wait(&world->params.kernels);
@@ -227,7 +221,7 @@ static enum dyt_status drop_regions(struct dyti_world *world, uint64_t regions,
 }
 
 /* Memory of the host comes as it is touched. */
-static enum dyt_status wake_regions(struct dyti_world *world, uint64_t regions,
+enum dyt_status dyti_residency_wake(struct dyti_world *world, uint64_t regions,
                                     uint64_t *sum)
 {
     return dyti_world_is_device(world, world->params.rank)
@@ -235,7 +229,7 @@ static enum dyt_status wake_regions(struct dyti_world *world, uint64_t regions,
                : DYT_OK;
 }
 
-static uint64_t regions_of_tags(uint32_t tags)
+uint64_t dyti_residency_regions(uint32_t tags)
 {
     uint64_t regions = 0;
 
@@ -270,12 +264,12 @@ static uint64_t backed(const struct dyti_world *world, uint64_t regions,
     uint64_t out = world->params.backup_bytes == 0
                        ? 0
                        : regions & regions_of(DYTI_TAG_OPTIMIZER) &
-                             ~regions_of_tags(received) &
-                             ~atomic_load(&own(world)->lost);
+                             ~dyti_residency_regions(received) &
+                             ~atomic_load(&dyti_residency_own(world)->lost);
 
     for (uint32_t k = 0; k < DYTI_KIND_COUNT; k++) {
         if (map->bytes[DYTI_ARENA_TRAIN][k] == 0 ||
-            is_shared(world, DYTI_ARENA_TRAIN, k)) {
+            dyti_residency_is_shared(world, DYTI_ARENA_TRAIN, k)) {
             out &= ~dyti_region_bit(DYTI_ARENA_TRAIN, k);
         }
     }
@@ -287,32 +281,34 @@ enum dyt_status dyti_world_release(struct dyti_world *world, uint32_t tags,
                                    struct dyti_residency_report *out_report)
 {
     struct dyti_residency_report report = {0};
-    uint64_t regions = regions_of_tags(tags), kept = 0;
-    int64_t start = now(world);
+    uint64_t regions = dyti_residency_regions(tags), kept = 0;
+    int64_t start = dyti_residency_now(world);
     enum dyt_status st = check_tags(world, tags);
 
-    regions &= ~atomic_load(&own(world)->asleep);
+    regions &= ~atomic_load(&dyti_residency_own(world)->asleep);
     kept = backed(world, regions, received);
     st = st != DYT_OK
              ? st
-             : check_loss(world, regions & ~kept & ~regions_of_tags(received));
+             : check_loss(world,
+                          regions & ~kept & ~dyti_residency_regions(received));
     for (uint32_t k = 0; st == DYT_OK && k < DYTI_KIND_COUNT; k++) {
         if ((regions & dyti_region_bit(DYTI_ARENA_ROLLOUT, k)) != 0 &&
-            is_shared(world, DYTI_ARENA_ROLLOUT, k)) {
-            st = check_loss(world, dyti_region_bit(DYTI_ARENA_TRAIN, k) &
-                                       ~atomic_load(&own(world)->lost));
+            dyti_residency_is_shared(world, DYTI_ARENA_ROLLOUT, k)) {
+            st = check_loss(world,
+                            dyti_region_bit(DYTI_ARENA_TRAIN, k) &
+                                ~atomic_load(&dyti_residency_own(world)->lost));
         }
     }
     st = st != DYT_OK ? st : dyti_backup_save(world, kept);
     if (st == DYT_OK) { /* nobody reads it from here on */
-        (void)atomic_fetch_or(&own(world)->asleep, regions);
-        st = drop_regions(world, regions, &report.bytes);
+        (void)atomic_fetch_or(&dyti_residency_own(world)->asleep, regions);
+        st = dyti_residency_drop(world, regions, &report.bytes);
     }
     if (st != DYT_OK) {
         DYTI_NOTE("putting rank %u to sleep", world->params.rank);
         return st;
     }
-    report.ns = now(world) - start;
+    report.ns = dyti_residency_now(world) - start;
     *out_report = report;
     return DYT_OK;
 }
@@ -322,16 +318,16 @@ enum dyt_status dyti_world_restore(struct dyti_world *world, uint32_t tags,
 {
     const struct dyti_arena_map *map = &world->map[world->params.rank];
     struct dyti_residency_report report = {0};
-    uint64_t regions = regions_of_tags(tags), woken = 0, kept;
-    int64_t start = now(world);
+    uint64_t regions = dyti_residency_regions(tags), woken = 0, kept;
+    int64_t start = dyti_residency_now(world);
     enum dyt_status st = check_tags(world, tags);
 
     if (st != DYT_OK) {
         return st;
     }
-    regions &= atomic_load(&own(world)->asleep);
+    regions &= atomic_load(&dyti_residency_own(world)->asleep);
     kept = regions & world->backup.regions;
-    st = wake_regions(world, regions, &woken);
+    st = dyti_residency_wake(world, regions, &woken);
     st = st != DYT_OK ? st : dyti_backup_load(world, kept);
     if (st != DYT_OK) {
         DYTI_NOTE("waking rank %u", world->params.rank);
@@ -339,8 +335,8 @@ enum dyt_status dyti_world_restore(struct dyti_world *world, uint32_t tags,
     }
     dyti_control_lose(world->control, world->params.rank,
                       atomic_load(&world->control->last_epoch),
-                      regions & STATE_REGIONS & ~kept);
-    (void)atomic_fetch_and(&own(world)->asleep, ~regions);
+                      regions & DYTI_RESIDENCY_STATE & ~kept);
+    (void)atomic_fetch_and(&dyti_residency_own(world)->asleep, ~regions);
     for (uint32_t i = 0; i < DYTI_ARENA_SLOT_COUNT * DYTI_KIND_COUNT; i++) {
         uint32_t slot = i / DYTI_KIND_COUNT, kind = i % DYTI_KIND_COUNT;
 
@@ -348,15 +344,15 @@ enum dyt_status dyti_world_restore(struct dyti_world *world, uint32_t tags,
                             ? map->bytes[slot][kind]
                             : 0;
     }
-    report.bytes += (regions & WORK_BIT) != 0 ? map->work_bytes : 0;
-    report.ns = now(world) - start;
+    report.bytes += (regions & DYTI_RESIDENCY_WORK) != 0 ? map->work_bytes : 0;
+    report.ns = dyti_residency_now(world) - start;
     *out_report = report;
     return DYT_OK;
 }
 
 uint32_t dyti_world_asleep(const struct dyti_world *world)
 {
-    uint64_t asleep = atomic_load(&own(world)->asleep);
+    uint64_t asleep = atomic_load(&dyti_residency_own(world)->asleep);
     uint32_t tags = 0;
 
     for (int tag = 0; tag < DYTI_TAG_COUNT; tag++) {
@@ -365,154 +361,4 @@ uint32_t dyti_world_asleep(const struct dyti_world *world)
                     : 0;
     }
     return tags;
-}
-
-/* ---- around a switch --------------------------------------------------------
- */
-
-static uint64_t physical(const struct dyti_world *world)
-{
-    const struct dyti_segment_mem *mem = &world->segment[world->params.rank];
-    uint64_t bytes = 0;
-
-    return mem->base == NULL ||
-                   dyti_world_memory_of(world, world->params.rank)
-                           ->touched(mem, 0, mem->bytes, &bytes) != DYT_OK
-               ? 0
-               : bytes;
-}
-
-/* What of the ended layout the next one neither parks nor lies over. */
-static uint64_t abandoned(const struct dyti_world *world,
-                          enum dyti_arena_slot from)
-{
-    uint64_t regions = 0;
-
-    for (uint32_t kind = 0; kind < DYTI_KIND_COUNT; kind++) {
-        if (dyti_arena_moves(
-                (const struct dyti_layout *const *)world->params.layout,
-                (int)from, (int)kind) &&
-            !is_shared(world, (uint32_t)from, kind)) {
-            regions |= dyti_region_bit((uint32_t)from, kind);
-        }
-    }
-    return regions;
-}
-
-/* Whatever of the next layout has memory while its phase runs, but gradients;
- * what sleeps because somebody said so does not wake. */
-static uint64_t destination(const struct dyti_world *world,
-                            enum dyti_arena_slot to)
-{
-    uint64_t regions = 0;
-
-    for (uint32_t kind = 0; kind < DYTI_KIND_COUNT; kind++) {
-        regions |= kind == DYTI_GRAD ? 0 : dyti_region_bit((uint32_t)to, kind);
-    }
-    return regions & ~atomic_load(&own(world)->asleep);
-}
-
-/* Make room, and memory for what arrives. */
-static enum dyt_status make_ready(struct dyti_world *world,
-                                  enum dyti_arena_slot to,
-                                  struct dyti_world_switch_memory *memory)
-{
-    uint32_t tags = to == DYTI_ARENA_ROLLOUT ? DYTI_TAG_BIT(DYTI_TAG_WEIGHTS)
-                                             : DYTI_TAG_BIT(DYTI_TAG_GRAD);
-    uint64_t awake = WORK_BIT | regions_of_tags(tags);
-    uint64_t filled = destination(world, to) | (awake & STATE_REGIONS);
-    int64_t start = now(world);
-    enum dyt_status st = drop_regions(
-        world, WORK_BIT | dyti_region_bit(DYTI_ARENA_TRAIN, DYTI_GRAD),
-        &memory->before.bytes);
-
-    memory->before.ns = now(world) - start;
-    start = now(world);
-    st = st != DYT_OK ? st : wake_regions(world, filled, &memory->woken.bytes);
-    memory->woken.ns = now(world) - start;
-    if (st == DYT_OK) {
-        (void)atomic_fetch_and(&own(world)->asleep, ~awake);
-    }
-    return st;
-}
-
-/* The memory of devices that all have dropped is nobody's: not that of peers
- * who map it either.  Who is missing here is missed elsewhere. */
-static enum dyt_status let_go(struct dyti_world *world)
-{
-    struct dyti_group all = dyti_world_all(world);
-
-    if (!world->has_devices || !world->maps_own_memory || all.size == 1) {
-        return DYT_OK;
-    }
-    if (all.ops->barrier(all.self) != DYT_OK) {
-        DYTI_LOG(DYTI_LOG_WARN, "edm",
-                 "memory that peers have given back stays mapped until the "
-                 "next switch: %s",
-                 dyti_error_message());
-        return DYT_OK;
-    }
-    return dyti_world_refresh(world);
-}
-
-/* After a switch, however it has ended: what the phase that runs now needs
- * besides state. */
-static enum dyt_status settle(struct dyti_world *world,
-                              enum dyti_arena_slot phase,
-                              struct dyti_world_switch_memory *memory)
-{
-    uint64_t regions = WORK_BIT;
-
-    if (phase == DYTI_ARENA_TRAIN) {
-        regions |= dyti_region_bit(DYTI_ARENA_TRAIN, DYTI_GRAD);
-    }
-    return wake_regions(world, regions & ~atomic_load(&own(world)->asleep),
-                        &memory->woken.bytes);
-}
-
-enum dyt_status dyti_world_switch(struct dyti_world *world,
-                                  enum dyti_arena_slot from,
-                                  enum dyti_arena_slot to,
-                                  struct dyti_switch *self,
-                                  const struct dyti_switch_order *order,
-                                  struct dyti_switch_report *out_report,
-                                  struct dyti_world_switch_memory *out_memory)
-{
-    struct dyti_world_switch_memory memory = {0};
-    enum dyt_status st = make_ready(world, to, &memory), settled;
-    int64_t start;
-
-    if (st != DYT_OK) { /* it comes to the others all the same, to say so */
-        dyti_switch_refuse(self, st);
-    }
-    st = dyti_switch_run(self, order, out_report);
-    memory.peak_bytes = physical(world);
-    start = now(world);
-    if (st == DYT_OK) {
-        st = drop_regions(world, abandoned(world, from), &memory.after.bytes);
-    }
-    if (out_report->decision == DYTI_DECISION_COMMIT) {
-        settled = let_go(world);
-        st = st != DYT_OK ? st : settled;
-    }
-    memory.after.ns = now(world) - start;
-    settled =
-        settle(world, out_report->decision == DYTI_DECISION_COMMIT ? to : from,
-               &memory);
-    st = st != DYT_OK ? st : settled;
-    if (st != DYT_OK) {
-        DYTI_NOTE("switching with memory given back on rank %u",
-                  world->params.rank);
-        return st;
-    }
-    DYTI_LOG(
-        DYTI_LOG_INFO, "edm",
-        "switch %llu gave %llu bytes back before it in %.4f s, %llu after "
-        "it in %.4f s; peak %llu bytes",
-        (unsigned long long)order->epoch,
-        (unsigned long long)memory.before.bytes,
-        (double)memory.before.ns * 1e-9, (unsigned long long)memory.after.bytes,
-        (double)memory.after.ns * 1e-9, (unsigned long long)memory.peak_bytes);
-    *out_memory = memory;
-    return DYT_OK;
 }

@@ -90,6 +90,10 @@ void dyti_fleet_offer_lost(struct dyti_fleet *fleet, enum dyt_status status,
 /* Make what is proposed, and end what is met or cancelled. */
 void dyti_fleet_pump_offer(struct dyti_fleet *fleet);
 
+/* fleet_join.c */
+/* Nobody of the group is there. */
+bool dyti_fleet_is_deserted(const struct dyti_fleet_group *group);
+
 /* fleet_receive.c */
 enum dyt_status dyti_fleet_take_receive(struct dyti_fleet *fleet,
                                         const struct dyti_fleet_event *event);
