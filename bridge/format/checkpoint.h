@@ -102,7 +102,7 @@ void dyti_checkpoint_abort(const char *path);
 enum dyt_status dyti_checkpoint_check(const char *path);
 
 /* The newest whole one of root; *out_found is false where there is none (no
- * root is fine). */
+ * root is fine).  Newer ones that are not whole are named in the log. */
 enum dyt_status dyti_checkpoint_latest(const char *root,
                                        char out_path[DYTI_PATH_BYTES],
                                        bool *out_found);

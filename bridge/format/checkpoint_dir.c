@@ -4,6 +4,7 @@
 #include "format/json_file.h"
 
 #include "base/array.h"
+#include "base/log.h"
 
 #include "base/banned.h"
 
@@ -354,6 +355,10 @@ enum dyt_status dyti_checkpoint_latest(const char *root,
     for (size_t i = 0; i < count && st == DYT_OK && !found; i++) {
         st = path_of(root, whole[i].step, path);
         found = st == DYT_OK && dyti_checkpoint_check(path) == DYT_OK;
+        if (st == DYT_OK && !found) {
+            DYTI_LOG(DYTI_LOG_WARN, "checkpoint", "passed over, not whole: %s",
+                     dyti_error_message());
+        }
     }
     free(whole);
     if (st != DYT_OK) {

@@ -179,6 +179,8 @@ static void a_cut_checkpoint_is_passed_over(void **state)
         } else {
             assert_exit(0, run);
             assert_says("step-00000002", run);
+            assert_says("passed over, not whole: ", run);
+            assert_says("step-00000003", run);
         }
         dyt_run_fini(&run);
         dyt_nothing_left();
