@@ -1,5 +1,5 @@
 /* Join, interrupt, leave: what a caller does first and last. */
-#include "lib/session_internal.h"
+#include "lib/session_device.h"
 
 #include "base/thread.h"
 #include "lib/handles.h"

@@ -7,7 +7,7 @@
  * the link's own queues, and have arrived before the vote
  *
  * All of it in threads of ours: a caller's device stays what it is. */
-#include "lib/session_internal.h"
+#include "lib/session_device.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -176,16 +176,12 @@ static uint32_t set_of(struct dyt_session *s)
 enum dyt_status dyti_session_ready_source(struct dyt_session *s,
                                           struct dyti_session_link *k)
 {
-    enum dyt_status st;
-
     if (s->mirror == NULL) {
         return DYT_OK;
     }
-    if (!dyti_link_is_direct(k->link)) {
-        return dyti_session_take_mirror(s, set_of(s), k->order.version);
-    }
-    st = dyti_session_ready_mirror(s);
-    return st != DYT_OK ? st : dyti_link_check_lent(k->link);
+    return dyti_link_is_direct(k->link)
+               ? dyti_session_ready_mirror(s)
+               : dyti_session_take_mirror(s, set_of(s), k->order.version);
 }
 
 enum dyt_status dyti_session_ready_receiver(struct dyt_session *s,
@@ -220,6 +216,8 @@ enum dyt_status dyti_session_commit_there(struct dyt_session *s,
                : dyti_session_give_mirror(s, set, k->order.version);
 }
 
+/* Asked when an offer begins: links that are open are of earlier ones, and
+ * nobody may free what is offered. */
 bool dyti_session_is_renewed(struct dyt_session *s)
 {
     bool renewed;

@@ -1,5 +1,5 @@
 /* What the manager asks of this member's memory: views and snapshots. */
-#include "lib/session_internal.h"
+#include "lib/session_device.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Memory of a member: mapped, lent, given back and taken again. */
-#include "lib/session_internal.h"
+#include "lib/session_device.h"
 
 #include "lib/handles.h"
 

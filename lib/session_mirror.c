@@ -1,6 +1,6 @@
 /* Rows on devices: what a session does with their mirror (lib/mirror.h).  By
  * the service and by hands, so that a caller's thread keeps its device. */
-#include "lib/session_internal.h"
+#include "lib/session_device.h"
 
 #include "base/thread.h"
 

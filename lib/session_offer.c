@@ -1,5 +1,5 @@
 /* Offers and tickets: a trainer's side. */
-#include "lib/session_internal.h"
+#include "lib/session_device.h"
 
 #include "lib/handles.h"
 #include "lib/link_internal.h"

@@ -1,5 +1,5 @@
 /* A member's link: made, opened, ended.  What runs in it: session_run.c. */
-#include "lib/session_internal.h"
+#include "lib/session_device.h"
 
 #include "base/array.h"
 

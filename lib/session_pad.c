@@ -2,7 +2,7 @@
  * that is padded for its ranks) is zero, whatever lay there.  Elements that no
  * rule speaks of are not touched. */
 #include "lib/link_internal.h"
-#include "lib/session_internal.h"
+#include "lib/session_device.h"
 
 /* Whole lines where the last dimension is dense. */
 static enum dyt_status clear(const struct dyti_hands *hands,

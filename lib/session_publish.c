@@ -1,5 +1,5 @@
 /* What a member holds, said once; again where it failed or took too long. */
-#include "lib/session_internal.h"
+#include "lib/session_device.h"
 
 #include <stdio.h>
 #include <stdlib.h>

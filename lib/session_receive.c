@@ -1,5 +1,5 @@
 /* Receives, and what the rows hold after them. */
-#include "lib/session_internal.h"
+#include "lib/session_device.h"
 
 #include "lib/handles.h"
 

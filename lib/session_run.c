@@ -1,6 +1,6 @@
 /* One run of a link: the server pauses, bytes move, what the rows hold is
  * noted. */
-#include "lib/session_internal.h"
+#include "lib/session_device.h"
 
 #include <stdio.h>
 

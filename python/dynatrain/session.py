@@ -355,7 +355,7 @@ class Session(Handle):
     def offer(self, version: int, snapshot: bool = False,
               event: Any = None) -> Ticket:
         """Offer what the rows hold now.  They may not be written until the
-        ticket is done; at once with a snapshot, and where they lie on a device.
+        ticket is done, wherever they lie; at once with a snapshot.
         `event` (torch's, or a cudaEvent_t) is behind what made the version;
         without one it is all that torch has queued by now."""
         if event is None and self._view is not None:

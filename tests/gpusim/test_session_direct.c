@@ -3,7 +3,7 @@
  * cannot, all go by mirrors, and it is said why. */
 #include "session_scene.h"
 
-#include "lib/session_internal.h"
+#include "lib/session_device.h"
 
 /* ---- what is looked at ----------------------------------------------------
  */

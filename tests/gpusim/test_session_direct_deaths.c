@@ -6,7 +6,7 @@
  * members first, and is one itself. */
 #include "session_scene.h"
 
-#include "lib/session_internal.h"
+#include "lib/session_device.h"
 
 #include <sys/prctl.h>
 #include <sys/wait.h>

@@ -3,8 +3,6 @@
  * mirrors instead. */
 #include "session_scene.h"
 
-#include "lib/session_internal.h"
-
 static struct scene on_one_device(const struct mode *mode, uint32_t verify)
 {
     struct scene s = with_members(1, 1);
