@@ -2,6 +2,8 @@
  * and says when that was all. */
 #include "lib/link_lend_internal.h"
 
+#include "base/descriptors.h"
+
 #include <unistd.h>
 
 static void host_over(struct dyti_lend_exchange *e, struct dyti_lend_host *h,
@@ -101,9 +103,7 @@ static void listen_to(struct dyti_lend_exchange *e, uint32_t member)
     } else {
         dyti_lend_keep(e, st != DYT_OK ? st : put_pieces(e, h, &reply, piece));
     }
-    for (uint32_t i = 0; i < reply.count; i++) {
-        (void)close(piece[i]);
-    }
+    dyti_descriptors_close(piece, reply.count);
 }
 
 void dyti_lend_ask(struct dyti_lend_exchange *e)

@@ -1,6 +1,8 @@
 /* The lender's half: lets borrowers in, and gives each what it asks for. */
 #include "lib/link_lend_internal.h"
 
+#include "base/descriptors.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -86,9 +88,7 @@ static enum dyt_status answer(const struct dyti_lend_exchange *e,
         snprintf(reply.text, sizeof(reply.text), "%s", dyti_error_message());
     }
     sent = dyti_lend_send_reply(g->fd, &reply, piece);
-    for (uint32_t i = 0; i < count; i++) {
-        (void)close(piece[i]);
-    }
+    dyti_descriptors_close(piece, count);
     return sent;
 }
 

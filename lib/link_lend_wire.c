@@ -1,5 +1,7 @@
 #include "lib/link_lend_wire.h"
 
+#include "base/descriptors.h"
+
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -138,43 +140,19 @@ enum dyt_status dyti_lend_connect(uint64_t name, int *out_fd)
 /* ---- messages ---------------------------------------------------------------
  */
 
-/* Room for the descriptors of one. */
-union control {
-    char room[CMSG_SPACE(DYTI_LEND_BATCH * sizeof(int))];
-    struct cmsghdr align;
-};
-
 static enum dyt_status send_bytes(int fd, const void *text, size_t bytes,
                                   const int *piece, uint32_t count)
 {
-    struct iovec part = {.iov_base = (void *)(uintptr_t)text, .iov_len = bytes};
-    struct msghdr head = {.msg_iov = &part, .msg_iovlen = 1};
-    union control control;
-    ssize_t sent;
+    int why = dyti_descriptors_send(fd, text, bytes, piece, count);
 
-    if (count > 0) {
-        struct cmsghdr *c;
-
-        memset(&control, 0, sizeof(control));
-        head.msg_control = &control;
-        head.msg_controllen = CMSG_SPACE(count * sizeof(int));
-        c = CMSG_FIRSTHDR(&head);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(count * sizeof(int));
-        memcpy(CMSG_DATA(c), piece, count * sizeof(int));
-    }
-    do {
-        sent = sendmsg(fd, &head, MSG_DONTWAIT | MSG_NOSIGNAL);
-    } while (sent < 0 && errno == EINTR);
-    if (sent == (ssize_t)bytes) {
+    if (why == 0) {
         return DYT_OK;
     }
-    return errno == ETOOMANYREFS || errno == EAGAIN || errno == ENOBUFS
+    return why == ETOOMANYREFS || why == EAGAIN || why == ENOBUFS
                ? DYT_PENDING
                : DYTI_FAIL(DYT_ERR_PEER,
                            "a message of %zu bytes with %u descriptors: %s",
-                           bytes, count, strerror(errno));
+                           bytes, count, strerror(why));
 }
 
 enum dyt_status dyti_lend_send_request(int fd,
@@ -197,22 +175,22 @@ enum dyt_status dyti_lend_send_reply(int fd,
 }
 
 /* Begins with the magic; others are of another version, or strangers. */
-static enum dyt_status receive_bytes(int fd, struct msghdr *head, size_t bytes)
+static enum dyt_status receive_bytes(int fd, void *text, size_t bytes,
+                                     int *piece, uint32_t room,
+                                     uint32_t *out_count)
 {
-    const char *begin = head->msg_iov->iov_base;
-    ssize_t got;
+    ssize_t got =
+        dyti_descriptors_receive(fd, 0, text, bytes, piece, room, out_count);
 
-    do {
-        got = recvmsg(fd, head, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    } while (got < 0 && errno == EINTR);
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+    if (got == -EAGAIN || got == -EWOULDBLOCK) {
         return DYT_PENDING;
     }
     if (got <= 0) {
         return DYTI_FAIL(DYT_ERR_PEER, "the other side hung up%s%s",
-                         got < 0 ? ": " : "", got < 0 ? strerror(errno) : "");
+                         got < 0 ? ": " : "",
+                         got < 0 ? strerror((int)-got) : "");
     }
-    return (size_t)got == bytes && memcmp(begin, magic, sizeof(magic)) == 0
+    return (size_t)got == bytes && memcmp(text, magic, sizeof(magic)) == 0
                ? DYT_OK
                : DYTI_FAIL(DYT_ERR_FORMAT,
                            "a message of %zd bytes that is none of a loan, or "
@@ -223,49 +201,22 @@ static enum dyt_status receive_bytes(int fd, struct msghdr *head, size_t bytes)
 enum dyt_status dyti_lend_receive_request(int fd,
                                           struct dyti_lend_request *out_request)
 {
-    struct iovec part = {.iov_base = out_request,
-                         .iov_len = sizeof(*out_request)};
-    struct msghdr head = {.msg_iov = &part, .msg_iovlen = 1};
+    uint32_t none;
 
-    return receive_bytes(fd, &head, sizeof(*out_request));
-}
-
-/* All that came with it; how many. */
-static uint32_t collect(struct msghdr *head, int *piece)
-{
-    uint32_t count = 0;
-
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(head); c != NULL;
-         c = CMSG_NXTHDR(head, c)) {
-        if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
-            uint32_t n = (uint32_t)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-
-            n = n <= DYTI_LEND_BATCH - count ? n : DYTI_LEND_BATCH - count;
-            memcpy(piece + count, CMSG_DATA(c), n * sizeof(int));
-            count += n;
-        }
-    }
-    return count;
+    return receive_bytes(fd, out_request, sizeof(*out_request), NULL, 0, &none);
 }
 
 enum dyt_status dyti_lend_receive_reply(int fd,
                                         struct dyti_lend_reply *out_reply,
                                         int *piece)
 {
-    union control control;
-    struct iovec part = {.iov_base = out_reply, .iov_len = sizeof(*out_reply)};
-    struct msghdr head = {.msg_iov = &part,
-                          .msg_iovlen = 1,
-                          .msg_control = &control,
-                          .msg_controllen = sizeof(control)};
-    uint32_t count, said;
+    uint32_t count = 0, said;
     enum dyt_status st;
 
-    memset(&control, 0, sizeof(control));
     memset(piece, -1, DYTI_LEND_BATCH * sizeof(*piece));
     out_reply->count = 0;
-    st = receive_bytes(fd, &head, sizeof(*out_reply));
-    count = st == DYT_OK || st == DYT_ERR_FORMAT ? collect(&head, piece) : 0;
+    st = receive_bytes(fd, out_reply, sizeof(*out_reply), piece,
+                       DYTI_LEND_BATCH, &count);
     said = out_reply->count;
     out_reply->count = count;
     if (st != DYT_OK) {

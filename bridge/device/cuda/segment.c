@@ -1,9 +1,11 @@
 #include "device/cuda/segment.h"
 
+#include "base/descriptors.h"
+#include "base/process.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -36,32 +38,20 @@ enum dyt_status dyti_cuda_segment_create(const char *name, int *out_handle)
 /* ---- whose ------------------------------------------------------------------
  */
 
-static int64_t own_space(void)
-{
-    struct stat info;
-
-    return stat("/proc/self/ns/pid", &info) == 0 ? (int64_t)info.st_ino : 0;
-}
-
 void dyti_cuda_note_own(struct dyti_cuda_note *note)
 {
     note->owner = (int64_t)getpid();
-    note->owner_space = own_space();
+    note->owner_space = dyti_process_space();
 }
 
 bool dyti_cuda_note_is_own(const struct dyti_cuda_note *note)
 {
-    return note->owner == (int64_t)getpid() && note->owner_space == own_space();
+    return note->owner == (int64_t)getpid() &&
+           note->owner_space == dyti_process_space();
 }
 
 /* ---- reading ----------------------------------------------------------------
  */
-
-/* Room for the descriptors of one message. */
-union control {
-    char room[CMSG_SPACE(DYTI_CUDA_PARTS * sizeof(int))];
-    struct cmsghdr align;
-};
 
 static enum dyt_status check_note(const struct dyti_cuda_note *note,
                                   size_t bytes)
@@ -82,68 +72,35 @@ static enum dyt_status check_note(const struct dyti_cuda_note *note,
                            "version of dynatrain");
 }
 
-/* One message; control NULL: without descriptors, which then cost nothing. */
+/* One message; room 0: without descriptors, which then cost nothing. */
 static enum dyt_status receive(int handle, int flags,
-                               struct dyti_cuda_note *out_note,
-                               union control *control, struct msghdr *out_head)
+                               struct dyti_cuda_note *out_note, int *fd,
+                               uint32_t room, uint32_t *out_count)
 {
-    struct iovec text = {.iov_base = out_note, .iov_len = sizeof(*out_note)};
-    struct msghdr head = {.msg_iov = &text, .msg_iovlen = 1};
-    ssize_t got;
+    ssize_t got = dyti_descriptors_receive(
+        handle, flags, out_note, sizeof(*out_note), fd, room, out_count);
 
-    if (control != NULL) {
-        memset(control, 0, sizeof(*control));
-        head.msg_control = control;
-        head.msg_controllen = sizeof(*control);
-    }
-    do {
-        got = recvmsg(handle, &head, flags | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    } while (got < 0 && errno == EINTR);
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+    if (got == -EAGAIN || got == -EWOULDBLOCK) {
         return DYT_PENDING;
     }
     if (got < 0) {
         return DYTI_FAIL(DYT_ERR_INVALID, "segment handle %d: %s", handle,
-                         strerror(errno));
+                         strerror((int)-got));
     }
-    *out_head = head;
     return check_note(out_note, (size_t)got);
 }
 
 enum dyt_status dyti_cuda_segment_peek(int handle,
                                        struct dyti_cuda_note *out_note)
 {
-    struct msghdr head;
+    uint32_t none;
 
-    return receive(handle, MSG_PEEK, out_note, NULL, &head);
-}
-
-/* All that a message brought, one behind the other; how many. */
-static uint32_t collect(struct msghdr *head, int *out_fd)
-{
-    uint32_t count = 0;
-
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(head); c != NULL;
-         c = CMSG_NXTHDR(head, c)) {
-        if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
-            uint32_t n = (uint32_t)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-
-            n = n <= DYTI_CUDA_PARTS - count ? n : DYTI_CUDA_PARTS - count;
-            memcpy(out_fd + count, CMSG_DATA(c), n * sizeof(int));
-            count += n;
-        }
-    }
-    return count;
+    return receive(handle, MSG_PEEK, out_note, NULL, 0, &none);
 }
 
 void dyti_cuda_segment_close_fds(int *fd)
 {
-    for (uint32_t i = 0; i < DYTI_CUDA_PARTS; i++) {
-        if (fd[i] >= 0) {
-            (void)close(fd[i]);
-            fd[i] = -1;
-        }
-    }
+    dyti_descriptors_close(fd, DYTI_CUDA_PARTS);
 }
 
 /* Descriptors come in the order of the parts that are awake. */
@@ -173,21 +130,17 @@ static uint32_t awake(const struct dyti_cuda_note *note)
 enum dyt_status dyti_cuda_segment_read(int handle,
                                        struct dyti_cuda_note *out_note, int *fd)
 {
-    union control control;
-    struct msghdr head = {0};
     int packed[DYTI_CUDA_PARTS];
-    uint32_t count;
-    enum dyt_status st = receive(handle, MSG_PEEK, out_note, &control, &head);
+    uint32_t count = 0;
+    enum dyt_status st =
+        receive(handle, MSG_PEEK, out_note, packed, DYTI_CUDA_PARTS, &count);
 
     memset(fd, -1, DYTI_CUDA_PARTS * sizeof(fd[0]));
-    count = st == DYT_PENDING ? 0 : collect(&head, packed);
     if (st == DYT_OK && count == awake(out_note)) {
         spread(out_note, packed, count, fd);
         return DYT_OK;
     }
-    for (uint32_t i = 0; i < count; i++) {
-        (void)close(packed[i]);
-    }
+    dyti_descriptors_close(packed, count);
     return st != DYT_OK ? st
                         : DYTI_FAIL(DYT_ERR_IO,
                                     "%u of a segment's %u parts came with its "
@@ -202,57 +155,30 @@ enum dyt_status dyti_cuda_segment_read(int handle,
 static enum dyt_status send_note(int handle, const struct dyti_cuda_note *note,
                                  const int *fd)
 {
-    union control control;
-    int packed[DYTI_CUDA_PARTS];
-    struct iovec text = {.iov_base = (void *)(uintptr_t)note,
-                         .iov_len = sizeof(*note)};
-    struct msghdr head = {.msg_iov = &text, .msg_iovlen = 1};
+    int packed[DYTI_CUDA_PARTS], why;
     uint32_t count = 0;
-    ssize_t sent;
 
     for (uint32_t i = 0; fd != NULL && i < note->part_count; i++) {
         if (note->part[i].woken != 0) {
             packed[count++] = fd[i];
         }
     }
-    if (count > 0) {
-        struct cmsghdr *c;
-
-        memset(&control, 0, sizeof(control));
-        head.msg_control = &control;
-        head.msg_controllen = CMSG_SPACE(count * sizeof(int));
-        c = CMSG_FIRSTHDR(&head);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(count * sizeof(int));
-        memcpy(CMSG_DATA(c), packed, count * sizeof(int));
-    }
-    do {
-        sent = sendmsg(handle, &head, MSG_DONTWAIT | MSG_NOSIGNAL);
-    } while (sent < 0 && errno == EINTR);
-    if (sent != (ssize_t)sizeof(*note)) {
-        return DYTI_FAIL(DYT_ERR_IO, "a segment's note with %u descriptors: %s",
-                         count, strerror(errno));
-    }
-    return DYT_OK;
+    why = dyti_descriptors_send(handle, note, sizeof(*note), packed, count);
+    return why == 0 ? DYT_OK
+                    : DYTI_FAIL(DYT_ERR_IO,
+                                "a segment's note with %u descriptors: %s",
+                                count, strerror(why));
 }
 
 /* The oldest message, with all that came with it. */
 static void take_out(int handle)
 {
     struct dyti_cuda_note old;
-    union control control;
-    struct msghdr head = {0};
     int packed[DYTI_CUDA_PARTS];
-    uint32_t count;
+    uint32_t count = 0;
 
-    if (receive(handle, 0, &old, &control, &head) == DYT_PENDING) {
-        return;
-    }
-    count = collect(&head, packed);
-    for (uint32_t i = 0; i < count; i++) {
-        (void)close(packed[i]);
-    }
+    (void)receive(handle, 0, &old, packed, DYTI_CUDA_PARTS, &count);
+    dyti_descriptors_close(packed, count);
 }
 
 enum dyt_status dyti_cuda_segment_write(int handle,
