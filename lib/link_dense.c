@@ -16,6 +16,7 @@
 
 #define LINE       64u
 #define PAGE       4096u
+#define HUGE_BYTES (2u << 20)
 #define MOST_HANDS 8u
 
 /* ---- boxes ----------------------------------------------------------------
@@ -231,9 +232,41 @@ enum dyt_status dyti_segment_open(const char *name, uint64_t bytes,
 enum dyt_status dyti_segment_reserve(const char *name, uint64_t bytes,
                                      struct dyti_segment_mem *out_segment)
 {
+    const struct dyti_memory_ops *ops = &dyti_memory_host;
+    int handle = -1;
+    enum dyt_status st;
+
     *out_segment = (struct dyti_segment_mem){.handle = -1};
-    return bytes == 0 ? DYT_OK
-                      : try_segment(name, bytes, DYTI_PAGES_THP, out_segment);
+    if (bytes == 0) {
+        return DYT_OK;
+    }
+    bytes = dyti_align_up(bytes, HUGE_BYTES);
+    st = ops->create(name, DYTI_PAGES_THP, &handle);
+    /* not by resize(), which wants all of it to be there */
+    if (st == DYT_OK && (fcntl(handle, F_SETFD, FD_CLOEXEC) != 0 ||
+                         ftruncate(handle, (off_t)bytes) != 0)) {
+        st = DYTI_FAIL(DYT_ERR_IO, "segment %s: %s", name, strerror(errno));
+    }
+    st = st != DYT_OK ? st
+                      : ops->map(handle, DYTI_PAGES_THP, bytes, out_segment);
+    if (st != DYT_OK && handle >= 0) {
+        ops->close(handle);
+        *out_segment = (struct dyti_segment_mem){.handle = -1};
+    }
+    return st;
+}
+
+enum dyt_status dyti_segment_check_room(const struct dyti_segment_mem *segment)
+{
+    uint64_t have = dyti_memory_host.available(DYTI_PAGES_THP);
+
+    return segment->bytes <= have
+               ? DYT_OK
+               : DYTI_FAIL(DYT_ERR_NOMEM,
+                           "%llu MiB of the host are needed, %llu MiB are "
+                           "available",
+                           (unsigned long long)(segment->bytes >> 20),
+                           (unsigned long long)(have >> 20));
 }
 
 void dyti_segment_seal(struct dyti_segment_mem *segment)

@@ -104,6 +104,8 @@ enum dyt_status dyti_segment_open(const char *name, uint64_t bytes,
  * addresses and a descriptor. */
 enum dyt_status dyti_segment_reserve(const char *name, uint64_t bytes,
                                      struct dyti_segment_mem *out_segment);
+/* Before it is touched: is there as much?  DYT_ERR_NOMEM: both numbers */
+enum dyt_status dyti_segment_check_room(const struct dyti_segment_mem *segment);
 /* Close the descriptor alone / all. */
 void dyti_segment_seal(struct dyti_segment_mem *segment);
 void dyti_segment_close(struct dyti_segment_mem *segment);

@@ -92,7 +92,8 @@ enum dyt_status dyti_mirror_wake(struct dyti_mirror *m, uint64_t cap_bytes)
                        (unsigned long long)m->bytes,
                        (unsigned long long)cap_bytes);
     } else if (!m->awake) {
-        st = wake(m);
+        st = dyti_segment_check_room(&m->segment);
+        st = st != DYT_OK ? st : wake(m);
         m->awake = st == DYT_OK;
     }
     pthread_mutex_unlock(&m->devices->lock);

@@ -457,6 +457,37 @@ static void a_late_replica_of_the_host_does_too(void **state)
     }
 }
 
+/* Each on a device of its own, at once. */
+static void replicas_read_at_once(void **state)
+{
+    (void)state;
+    if (!gpusim_simulates()) {
+        skip();
+    }
+    for (size_t n = 0; n < DYT_TEST_COUNT(modes); n++) {
+        struct scene s;
+
+        gpusim_reset();
+        machine_of(3);
+        gpusim_set_order(GPUSIM_SHUFFLED, n + 9);
+        s = with_members(2, 1);
+        s.receivers = 2;
+        s.receiver[1].m = with_shapes(s.folder, DYT_ROLE_RECEIVER, 0, 1, true);
+        s.receiver[1].m->join.replica = 1;
+        for (uint32_t i = 0; i < 2; i++) {
+            put_on_device(&s.trainer[i], 0);
+            put_on_device(&s.receiver[i], 1 + (int)i);
+        }
+        set_mode(&s, &modes[n], DYT_VERIFY_FULL);
+        all_enter(&s);
+        for (uint64_t version = 1; version <= LATEST; version++) {
+            pass_version(&s, version);
+        }
+        assert_int_equal(0, mirror_bytes(&s));
+        all_end(&s);
+    }
+}
+
 /* ---- memory that sleeps ---------------------------------------------------
  */
 
@@ -515,6 +546,7 @@ static const struct CMUnitTest tests[] = {
     sim_test(rows_of_both_kinds_go_by_mirrors),
     sim_test(a_late_replica_takes_it_from_a_sibling),
     sim_test(a_late_replica_of_the_host_does_too),
+    sim_test(replicas_read_at_once),
     sim_test(mapped_memory_sleeps),
     sim_test(a_trainer_sleeps),
 };

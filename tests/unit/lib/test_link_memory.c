@@ -3,6 +3,7 @@
 #include "dyt_test.h"
 
 #include "base/num.h"
+#include "device/host/memory.h"
 #include "lib/link_internal.h"
 
 #include <fcntl.h>
@@ -320,7 +321,66 @@ static void a_descriptor_is_looked_at_before_it_is_mapped(void **state)
     (void)close(fd);
 }
 
+/* As much as no machine has, of which only what is touched is taken. */
+static void reserved_memory_takes_none(void **state)
+{
+    struct dyti_segment_mem mem;
+    uint64_t touched = 1;
+
+    (void)state;
+    assert_ok(dyti_segment_reserve("reserved", 1ull << 43, &mem));
+    assert_non_null(mem.base);
+    assert_ok(dyti_memory_host.touched(&mem, 0, 1ull << 30, &touched));
+    assert_int_equal(0, touched);
+    assert_status(DYT_ERR_NOMEM, dyti_segment_check_room(&mem));
+    assert_error_has("8388608 MiB of the host are needed");
+    memset(mem.base, 1, 4096);
+    dyti_segment_close(&mem);
+    assert_null(mem.base);
+    assert_ok(dyti_segment_reserve("none", 0, &mem));
+    assert_null(mem.base);
+    assert_ok(dyti_segment_check_room(&mem));
+    dyti_segment_close(&mem);
+}
+
+/* Allocations of a device may touch, and are two. */
+static void rows_of_devices_have_an_extent_each(void **state)
+{
+    struct dyti_memory_view memory = {0};
+    struct fixture f;
+
+    (void)state;
+    setup(&f);
+    for (uint32_t i = 0; i < 4; i++) {
+        f.row[i].device = (struct dyt_device){
+            .struct_size = sizeof(f.row[i].device), .type = DYT_DEVICE_CUDA};
+    }
+    assert_status(DYT_ERR_UNSUPPORTED,
+                  dyti_memory_view_build(f.model, &f.view, &f.pieces, &memory));
+    assert_ok(
+        dyti_memory_view_build_there(f.model, &f.view, &f.pieces, &memory));
+    assert_int_equal(3, memory.extent_count);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(-1, memory.extent[i].fd);
+        assert_ptr_equal(f.row[i].data,
+                         (void *)(uintptr_t)memory.extent[i].address);
+        assert_true(i == 0 ||
+                    memory.extent[i].offset > memory.extent[i - 1].offset +
+                                                  memory.extent[i - 1].bytes);
+    }
+    assert_int_equal(0, memory.row_as[3]);
+    dyti_memory_view_fini(&memory);
+    f.row[1].device.type = DYT_DEVICE_HOST;
+    assert_status(
+        DYT_ERR_UNSUPPORTED,
+        dyti_memory_view_build_there(f.model, &f.view, &f.pieces, &memory));
+    assert_error_has("row b lies on the host");
+    dyti_model_destroy(f.model);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(reserved_memory_takes_none),
+    cmocka_unit_test(rows_of_devices_have_an_extent_each),
     cmocka_unit_test(rows_that_touch_share_an_extent),
     cmocka_unit_test(what_is_wrong_with_a_row_is_said_by_its_name),
     cmocka_unit_test(a_snapshot_narrows_what_its_readers_want_narrow),
