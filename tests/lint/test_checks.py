@@ -5,6 +5,7 @@ import unittest
 
 import check_layers
 import check_size
+import check_testing
 import check_words
 import tree
 
@@ -108,6 +109,19 @@ class Size(unittest.TestCase):
         self.assertNotIn("{", blank)
         self.assertNotIn("}", blank)
         self.assertTrue(blank.endswith("\nb"))
+
+
+class Testing(unittest.TestCase):
+    def test_what_is_not_there_is_found(self):
+        page = ("`not.a_test`: no row of a table\n"
+                "| it goes wrong_in_many_ways | `dist.one`: one_two_three |\n"
+                "| it | `dist.two`: one_two_three, one_two_four |\n")
+        self.assertEqual(
+            check_testing.check(page, "dyt_test(dist.one a.c)",
+                                "one_two_three(void)"),
+            [(3, "dist.two"), (3, "one_two_four")])
+        self.assertTrue(check_testing.known(
+            "e2e.run", "foreach(name run)\ndyt_test(e2e.${name} x.c)"))
 
 
 if __name__ == "__main__":
