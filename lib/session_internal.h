@@ -3,7 +3,8 @@
  *   session.c          join, interrupt, leave: the caller's side
  *   session_params.c   what a member gives when it joins
  *   session_publish.c  what it holds
- *   session_memory.c   map, lend, release, restore
+ *   session_rows.c     map, lend
+ *   session_memory.c   hooks, release, restore
  *   session_wait.c     how a caller waits for an answer
  *   session_service.c  the session's thread: what the manager says is done
  *   session_links.c    views and snapshots: the thread's
@@ -276,7 +277,7 @@ void dyti_session_free_rows(struct dyt_session *s);
 enum dyt_status dyti_session_check_alive(const struct dyt_session *s,
                                          bool writes);
 
-/* ---- session_memory.c, session_offer.c, session_receive.c: under the lock
+/* ---- session_rows.c, session_offer.c, session_receive.c: under the lock
  * -------- */
 
 enum dyt_status dyti_session_check_row(const struct dyt_session *s,

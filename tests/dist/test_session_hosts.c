@@ -3,9 +3,9 @@
  * at once. */
 #include "control/hub.h"
 #include "lib/session_internal.h"
+#include "session_keys.h"
 #include "session_world.h"
 
-#include <arpa/inet.h>
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -354,64 +354,53 @@ static void a_module_of_another_version_is_refused_by_name(void **state)
 
 /* ---- tcp ----------------------------------------------------------------- */
 
-struct keys {
-    char folder[2][200], manager[240], manager_public[240], server[240],
-        stranger[240], address[64];
+/* A manager's and a server's, and a stranger's. */
+struct tcp_job {
+    struct session_keys keys, strange;
+    char address[64];
 };
 
-/* Those of the manager and of a server in one folder, and a stranger's. */
-static void make_keys(struct keys *k)
+static void make_tcp_job(struct tcp_job *j)
 {
-    struct sockaddr_in in = {.sin_family = AF_INET,
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof(in);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    char folder[200];
 
-    for (int i = 0; i < 2; i++) {
-        snprintf(k->folder[i], sizeof(k->folder[i]), "%s/%s", dyt_test_dir(),
-                 i == 0 ? "keys" : "others");
-    }
-    assert_ok(dyti_keys_make(k->folder[0], "manager"));
-    assert_ok(dyti_keys_make(k->folder[0], "server"));
-    assert_ok(dyti_keys_make(k->folder[1], "server"));
-    snprintf(k->manager, 240, "%s/manager.secret", k->folder[0]);
-    snprintf(k->manager_public, 240, "%s/manager.public", k->folder[0]);
-    snprintf(k->server, 240, "%s/server.secret", k->folder[0]);
-    snprintf(k->stranger, 240, "%s/server.secret", k->folder[1]);
-    assert_int_equal(0, bind(fd, (struct sockaddr *)&in, sizeof(in)));
-    assert_int_equal(0, getsockname(fd, (struct sockaddr *)&in, &bytes));
-    close(fd);
-    snprintf(k->address, sizeof(k->address), "tcp:127.0.0.1:%u",
-             ntohs(in.sin_port));
+    snprintf(folder, sizeof(folder), "%s/keys", dyt_test_dir());
+    j->keys = session_keys(folder, "server");
+    snprintf(folder, sizeof(folder), "%s/others", dyt_test_dir());
+    j->strange = session_keys(folder, "server");
+    assert_ok(dyti_keys_make(j->keys.folder, "manager"));
+    assert_ok(dyti_keys_make(j->keys.folder, "server"));
+    assert_ok(dyti_keys_make(j->strange.folder, "server"));
+    session_free_address(j->address);
 }
 
-static void over_tcp(struct member *m, const struct keys *k, const char *key)
+static void over_tcp(struct member *m, const struct tcp_job *j, const char *key)
 {
-    snprintf(m->address, sizeof(m->address), "%s", k->address);
+    snprintf(m->address, sizeof(m->address), "%s", j->address);
     m->join.key = key;
-    m->join.manager_key = k->manager_public;
+    m->join.manager_key = j->keys.manager_public;
 }
 
 /* Control by tcp with keys, weights from host to host: the address at which a
  * member is reached is that from which it reaches the manager. */
 static void keys_open_a_job_on_several_hosts(void **state)
 {
-    struct keys k;
+    struct tcp_job j;
     struct member m[6];
 
     (void)state;
-    make_keys(&k);
+    make_tcp_job(&j);
     for (uint32_t r = 0; r < 2; r++) {
         describe_on(&m[r], "", r == 0 ? "a" : "c", TRAINER, r, 2);
-        over_tcp(&m[r], &k, k.manager);
+        over_tcp(&m[r], &j, j.keys.manager);
         describe_on(&m[2 + r], "", "b", 0, r, 2);
-        over_tcp(&m[2 + r], &k, k.server);
+        over_tcp(&m[2 + r], &j, j.keys.other);
     }
     describe_on(&m[4], "", "c", 1, 0, 1);
-    over_tcp(&m[4], &k, k.server);
+    over_tcp(&m[4], &j, j.keys.other);
     enter_all(m, 5);
     describe_on(&m[5], "", "d", 2, 0, 1);
-    over_tcp(&m[5], &k, k.stranger);
+    over_tcp(&m[5], &j, j.strange.other);
     assert_status(DYT_ERR_CONFIG, enter(&m[5]));
     assert_non_null(strstr(m[5].text, "refuses this key"));
     for (uint64_t v = 1; v <= 2; v++) {

@@ -1,5 +1,6 @@
 /* A source that is written while others read it, and memory that is not what
  * its rows say: an error or the right bytes, never a crash. */
+#include "session_keys.h"
 #include "session_world.h"
 
 #include "base/rng.h"
@@ -311,42 +312,31 @@ static void memory_that_cannot_be_used_is_an_error(void **state)
 static void keys_let_members_in(void **state)
 {
     const char *folder = dyt_test_dir();
-    char secret[300], public[300], other[300], address[64];
+    struct session_keys keys = session_keys(folder, "none"), strange;
+    char address[64], elsewhere[300];
     struct member t, r;
-    struct dyti_address free_one;
 
     (void)state;
-    snprintf(secret, sizeof(secret), "%s/manager.secret", folder);
-    snprintf(public, sizeof(public), "%s/manager.public", folder);
-    snprintf(other, sizeof(other), "%s/other", folder);
-    assert_ok(dyti_keys_make(folder, "manager"));
-    assert_ok(dyti_keys_make(other, "stranger"));
+    snprintf(elsewhere, sizeof(elsewhere), "%s/other", folder);
+    strange = session_keys(elsewhere, "stranger");
+    assert_ok(dyti_keys_make(keys.folder, "manager"));
+    assert_ok(dyti_keys_make(strange.folder, "stranger"));
+    session_free_address(address);
     describe(&t, folder, DYT_ROLE_TRAINER, 0, 0, 1);
-    for (uint32_t port = 20000 + (uint32_t)getpid() % 20000;; port++) {
-        enum dyt_status st;
-
-        snprintf(address, sizeof(address), "tcp:127.0.0.1:%u", port);
-        assert_ok(dyti_address_parse(address, NULL, &free_one));
-        t.join.address = address;
-        t.join.key = secret;
-        t.join.manager_key = public;
-        t.join.host_manager = 1;
-        st = enter(&t);
-        if (st != DYT_ERR_BUSY) { /* somebody else's port */
-            assert_ok(st);
-            break;
-        }
-    }
+    t.join.address = address;
+    t.join.key = keys.manager;
+    t.join.manager_key = keys.manager_public;
+    t.join.host_manager = 1;
+    assert_ok(enter(&t));
     describe(&r, folder, DYT_ROLE_RECEIVER, 0, 0, 1);
     r.join.address = address;
     assert_status(DYT_ERR_CONFIG, enter(&r));
     assert_error_has("needs a key of this side");
-    r.join.manager_key = public;
-    snprintf(other, sizeof(other), "%s/other/stranger.secret", folder);
-    r.join.key = other;
+    r.join.manager_key = keys.manager_public;
+    r.join.key = strange.other;
     assert_status(DYT_ERR_CONFIG, enter(&r));
     assert_error_has("refuses this key");
-    r.join.key = secret; /* whose public half lies beside the manager's */
+    r.join.key = keys.manager; /* whose public half lies beside the manager's */
     assert_ok(enter(&r));
     send_version(&t, &r, 1);
     leave(&r);

@@ -1,11 +1,10 @@
 /* serve, keys and status, as an operator uses them: what is typed wrong, a job
  * with the example programs, and managers that are stopped or killed. */
 #include "dyt_run.h"
+#include "session_keys.h"
 
 #include <dirent.h>
 #include <jansson.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 
 /* ---- helpers ------------------------------------------------------------- */
@@ -376,36 +375,22 @@ static void quiet_is_quiet(void **state)
 
 /* ---- over tcp ------------------------------------------------------------ */
 
-static void free_port(char address[64])
-{
-    struct sockaddr_in in = {.sin_family = AF_INET,
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof(in);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    assert_int_equal(0, bind(fd, (struct sockaddr *)&in, sizeof(in)));
-    assert_int_equal(0, getsockname(fd, (struct sockaddr *)&in, &bytes));
-    close(fd);
-    snprintf(address, 64, "tcp:127.0.0.1:%u", ntohs(in.sin_port));
-}
-
 static void keys_open_a_job_over_tcp(void **state)
 {
     const char *folder = dyt_test_dir();
-    char address[64], server[300], members[300], stranger[300];
-    char secret[320], public[320], member[320], other[320];
+    char server[300], members[300], stranger[300], address[64];
+    struct session_keys keys, member, other;
     struct dyt_process p;
     struct dyt_run run;
 
     (void)state;
-    free_port(address);
+    session_free_address(address);
     snprintf(server, sizeof(server), "%s/server", folder);
     snprintf(members, sizeof(members), "%s/members", folder);
     snprintf(stranger, sizeof(stranger), "%s/stranger", folder);
-    snprintf(secret, sizeof(secret), "%.300s/manager.secret", server);
-    snprintf(public, sizeof(public), "%.300s/manager.public", server);
-    snprintf(member, sizeof(member), "%.300s/me.secret", members);
-    snprintf(other, sizeof(other), "%.300s/me.secret", stranger);
+    keys = session_keys(server, "none");
+    member = session_keys(members, "me");
+    other = session_keys(stranger, "me");
     run = dyt_run("keys", server, NULL);
     assert_exit(0, run);
     assert_says("manager.secret  keep it here", run);
@@ -414,18 +399,18 @@ static void keys_open_a_job_over_tcp(void **state)
     expect(dyt_run("keys", server, NULL), 1, "left as it is");
     expect(dyt_run("keys", members, "--name", "me", NULL), 0, "me.public");
     expect(dyt_run("keys", stranger, "--name", "me", NULL), 0, "me.public");
-    p = dyt_start("serve", address, "--key", secret, "--authorized", members,
-                  NULL);
+    p = dyt_start("serve", address, "--key", keys.manager, "--authorized",
+                  members, NULL);
     assert_true(dyt_read_until(&p, "serving"));
-    run = dyt_run("status", address, "--key", member, "--manager-key", public,
-                  "--json", NULL);
+    run = dyt_run("status", address, "--key", member.other, "--manager-key",
+                  keys.manager_public, "--json", NULL);
     assert_exit(0, run);
     assert_says("dynatrain-session-1", run);
     dyt_run_fini(&run);
-    expect(dyt_run("status", address, "--key", other, "--manager-key", public,
-                   NULL),
+    expect(dyt_run("status", address, "--key", other.other, "--manager-key",
+                   keys.manager_public, NULL),
            2, "refuses this key");
-    expect(dyt_run("serve", address, "--key", secret, NULL), 1,
+    expect(dyt_run("serve", address, "--key", keys.manager, NULL), 1,
            "somebody serves tcp:");
     stop(&p, SIGTERM, 0);
 }

@@ -5,6 +5,7 @@
  *
  * Skipped by name where namespaces are not permitted. */
 #include "session_job.h"
+#include "session_keys.h"
 
 #include <sched.h>
 #include <spawn.h>
@@ -145,11 +146,7 @@ static struct member spawn_on(uint32_t which, char *const argv[],
     return spawn(all, log);
 }
 
-struct keys {
-    char manager[320], open[320], server[320];
-};
-
-static struct keys keys;
+static struct session_keys keys;
 
 static void make_keys(const char *folder)
 {
@@ -160,9 +157,7 @@ static void make_keys(const char *folder)
     run = dyt_run("keys", folder, "--name", "server", NULL);
     assert_exit(0, run);
     dyt_run_fini(&run);
-    snprintf(keys.manager, 320, "%s/manager.secret", folder);
-    snprintf(keys.open, 320, "%s/manager.public", folder);
-    snprintf(keys.server, 320, "%s/server.secret", folder);
+    keys = session_keys(folder, "server");
 }
 
 static void start_net_trainers(struct job *job)
@@ -178,7 +173,7 @@ static void start_net_trainers(struct job *job)
                         rank,
                         size,
                         keys.manager,
-                        keys.open,
+                        keys.manager_public,
                         "here",
                         TIMEOUT,
                         NULL};
@@ -203,8 +198,8 @@ static void spawn_net_server(struct job *job, uint32_t s)
                     rank,
                     size,
                     (char *)(uintptr_t)job->mode,
-                    keys.server,
-                    keys.open,
+                    keys.other,
+                    keys.manager_public,
                     "there",
                     TIMEOUT,
                     NULL};

@@ -3,12 +3,11 @@
 #define HUB_WORLD_H
 
 #include "dyt_test.h"
+#include "session_keys.h"
 
 #include "control/hub.h"
 #include "wire/wire.h"
 
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -46,17 +45,10 @@ static inline void hub_folder(const struct dyti_address *a, char out[200])
 /* 127.0.0.1 and a port that is free now. */
 static inline struct dyti_address hub_tcp_address(void)
 {
-    struct sockaddr_in in = {.sin_family = AF_INET,
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof(in);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct dyti_address a;
     char text[64];
 
-    assert_int_equal(0, bind(fd, (struct sockaddr *)&in, sizeof(in)));
-    assert_int_equal(0, getsockname(fd, (struct sockaddr *)&in, &bytes));
-    close(fd);
-    snprintf(text, sizeof(text), "tcp:127.0.0.1:%u", ntohs(in.sin_port));
+    session_free_address(text);
     assert_ok(dyti_address_parse(text, NULL, &a));
     return a;
 }
