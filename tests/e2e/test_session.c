@@ -257,8 +257,8 @@ static void status_says_who_is_there(void **state)
     static const char *const trainer_key[] = {"size", "state", "last_error",
                                               "members"};
     static const char *const replica_key[] = {
-        "pool", "replica", "commit",     "version", "bytes",
-        "size", "state",   "last_error", "members"};
+        "pool", "replica", "commit", "version",    "bytes",
+        "way",  "size",    "state",  "last_error", "members"};
     struct room room = new_room();
     struct dyt_process manager = serve(room.address), t, r;
     const json_t *group;
