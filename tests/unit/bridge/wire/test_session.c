@@ -166,6 +166,62 @@ static void fields_are_where_they_belong(void **state)
     dyti_buffer_fini(&b);
 }
 
+/* What lies on devices, beside what stands for it on hosts. */
+static void memory_of_devices_is_told_too(void **state)
+{
+    char why[] = "row x lies on the host", text[] = "";
+    uint32_t island[2] = {0, 0};
+    struct dyti_msg_memory memory = {.part = wire_parts,
+                                     .part_count = 2,
+                                     .direct = wire_parts,
+                                     .direct_count = 2,
+                                     .indirect = why},
+                           m;
+    struct dyti_msg_link link = {.rank = 1,
+                                 .member_count = 2,
+                                 .source_count = 1,
+                                 .set_count = 1,
+                                 .part = wire_parts,
+                                 .part_count = 2,
+                                 .island = island,
+                                 .island_count = 2,
+                                 .direct = wire_parts,
+                                 .direct_count = 2},
+                         l;
+    struct dyti_msg_report report = {.text = text, .direct = true}, r;
+    struct dyti_msg_request request = {
+        .what = DYTI_REQUEST_TAKEN, .text = text, .renewed = true};
+    struct dyti_msg_request q;
+    struct dyti_buffer b = {0};
+
+    (void)state;
+    assert_ok(dyti_wire_memory_encode(&wire_envelope, &memory, &b));
+    assert_ok(dyti_wire_memory_decode(b.bytes, b.size_bytes, &m));
+    assert_int_equal(2, m.direct_count);
+    assert_int_equal(2, m.direct[0].extent_count);
+    assert_string_equal(why, m.indirect);
+    dyti_msg_memory_fini(&m);
+    dyti_buffer_fini(&b);
+    assert_ok(dyti_wire_link_encode(&wire_envelope, &link, &b));
+    assert_ok(dyti_wire_link_decode(b.bytes, b.size_bytes, &l));
+    assert_int_equal(2, l.direct_count);
+    assert_string_equal("", l.indirect);
+    dyti_msg_link_fini(&l);
+    dyti_buffer_fini(&b);
+    report.indirect = why;
+    assert_ok(dyti_wire_report_encode(&wire_envelope, &report, &b));
+    assert_ok(dyti_wire_report_decode(b.bytes, b.size_bytes, &r));
+    assert_true(r.direct);
+    assert_string_equal(why, r.indirect);
+    dyti_msg_report_fini(&r);
+    dyti_buffer_fini(&b);
+    assert_ok(dyti_wire_request_encode(&wire_envelope, &request, &b));
+    assert_ok(dyti_wire_request_decode(b.bytes, b.size_bytes, &q));
+    assert_true(q.renewed);
+    dyti_msg_request_fini(&q);
+    dyti_buffer_fini(&b);
+}
+
 /* ---- what is out of range ------------------------------------------------ */
 
 #define REFUSE(name, part, ...)                                                \
@@ -239,6 +295,9 @@ static void links_that_contradict_themselves_are_refused(void **state)
            .part_count = 2);
     REFUSE(link, "1 memories", .rank = 1, .member_count = 2, .source_count = 1,
            .set_count = 1, .part = wire_parts, .part_count = 1);
+    REFUSE(link, "1 of devices", .rank = 1, .member_count = 2,
+           .source_count = 1, .set_count = 1, .part = wire_parts,
+           .part_count = 2, .direct = wire_parts, .direct_count = 1);
     REFUSE(link, "commit", .commit = 3);
     REFUSE(link, "address sets", .set_count = 3);
 }
@@ -319,6 +378,7 @@ static void eighteen_thousand_shards_are_one_frame(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(promises_cost_what_their_bytes_are_worth),
     cmocka_unit_test(fields_are_where_they_belong),
+    cmocka_unit_test(memory_of_devices_is_told_too),
     cmocka_unit_test(contents_out_of_range_are_refused),
     cmocka_unit_test(links_that_contradict_themselves_are_refused),
     cmocka_unit_test(eighteen_thousand_rows_are_one_frame),

@@ -462,7 +462,51 @@ static void a_snapshot_frees_the_rows_at_once(void **state)
     end_world(w);
 }
 
+static uint32_t links_of_trainer(const struct world *w)
+{
+    uint32_t n = 0;
+
+    for (uint32_t l = 0; l < w->fleet.link_count; l++) {
+        n += w->fleet.link[l].state == DYTI_LINK_READY &&
+             w->fleet.link[l].source == 0;
+    }
+    return n;
+}
+
+/* A rank whose rows are another memory by now: nobody reads them through what
+ * was opened before. */
+static void renewed_memory_is_opened_anew(void **state)
+{
+    struct world *w = published(1);
+
+    (void)state;
+    offer_both(w, 1);
+    takes(w, 2, 0);
+    assert_int_equal(1, links_of_trainer(w));
+    for (uint64_t version = 2; version < 4; version++) {
+        for (uint32_t r = 0; r < 2; r++) {
+            assert_ok(ask(w, r, ASK_OFFER,
+                          (struct dyti_fleet_event){.kind = DYTI_FLEET_OFFER,
+                                                    .version = version,
+                                                    .takes = true}));
+        }
+        for (uint32_t r = 0; r < 2; r++) {
+            take(w,
+                 (struct dyti_fleet_event){.kind = DYTI_FLEET_TAKEN,
+                                           .member = r,
+                                           .version = version,
+                                           .renewed = version == 2 && r == 0});
+        }
+        assert_int_equal(version == 3, links_of_trainer(w));
+        takes(w, 2, version);
+        assert_int_equal(version, w->held[2]);
+        assert_int_equal(1, links_of_trainer(w));
+    }
+    end_world(w);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(renewed_memory_is_opened_anew),
     cmocka_unit_test(a_version_goes_out_and_the_rows_are_free),
     cmocka_unit_test(a_place_is_taken_once),
     cmocka_unit_test(rows_are_looked_at_when_all_who_brought_them_wait),
