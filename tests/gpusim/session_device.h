@@ -17,6 +17,9 @@ struct party {
     struct member *m;
     void *there[MEMBER_ROWS]; /* NULL: on the host */
     bool mixed;               /* every other row stays on the host */
+    /* How memory of the device is made, and freed; NULL: by cudaMalloc. */
+    void *(*allocate)(size_t bytes);
+    void (*release)(void *memory);
     cudaStream_t stream;
     cudaEvent_t event;
 };
@@ -99,7 +102,8 @@ static inline void put_on_device(struct party *p, int ordinal)
         if (p->mixed && r % 2 == 1) {
             continue;
         }
-        p->there[r] = dyt_sim_alloc(row_bytes(p->m, r));
+        p->there[r] = p->allocate != NULL ? p->allocate(row_bytes(p->m, r))
+                                          : dyt_sim_alloc(row_bytes(p->m, r));
         p->m->row[r].data = p->there[r];
         p->m->row[r].device = device_of(p->there[r], p->stream);
     }
@@ -173,7 +177,9 @@ static inline void end_party(struct party *p)
     dyt_session_leave(p->m->session);
     p->m->session = NULL;
     for (uint32_t r = 0; r < p->m->rows; r++) {
-        if (p->there[r] != NULL) {
+        if (p->there[r] != NULL && p->release != NULL) {
+            p->release(p->there[r]);
+        } else if (p->there[r] != NULL) {
             assert_cuda(cudaFree(p->there[r]));
         }
     }
