@@ -154,6 +154,26 @@ static enum dyt_status price_strategy(struct dyti_price *p,
     return st;
 }
 
+/* Found out before anything is ordered, not when memory is short. */
+static enum dyt_status check_exact(const struct dyti_price *p,
+                                   const struct dyti_order *order)
+{
+    uint64_t most =
+        p->params.exact_most > 0 ? p->params.exact_most : DYTI_PRICE_EXACT_MOST;
+    uint64_t messages = 0;
+
+    for (size_t i = 0; i < order->flow_count; i++) {
+        messages += order->flow[i].messages;
+    }
+    return !p->params.exact || messages <= most
+               ? DYT_OK
+               : DYTI_FAIL(DYT_ERR_CONFIG,
+                           "%llu messages of per-tensor are too many to order "
+                           "each by itself, at most %llu: leave out --exact",
+                           (unsigned long long)messages,
+                           (unsigned long long)most);
+}
+
 static enum dyt_status price_strategies(struct dyti_price *p)
 {
     struct dyti_flow *flow = NULL, *detour = NULL;
@@ -169,6 +189,7 @@ static enum dyt_status price_strategies(struct dyti_price *p)
     order.flow = flow;
     order.detour = detour;
     order.most_pieces = p->params.exact ? 0 : pieces_of_flow(order.flow_count);
+    st = st != DYT_OK ? st : check_exact(p, &order);
     for (uint32_t i = 0; i < DYTI_PRICE_STRATEGIES && st == DYT_OK; i++) {
         st = price_strategy(p, &order, &rest, dyti_strategy_at(i), &p->row[i]);
     }

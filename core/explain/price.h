@@ -17,6 +17,7 @@
 #include <stdio.h>
 
 #define DYTI_PRICE_STRATEGIES 4u
+#define DYTI_PRICE_EXACT_MOST (1u << 26)
 
 struct dyti_price_params {
     const struct dyti_layout *src,
@@ -30,6 +31,9 @@ struct dyti_price_params {
     /* Order each message of `per-tensor` by itself; otherwise a few pieces of
      * each flow stand for all of its messages. */
     bool exact;
+    /* Most messages that are ordered so, a hundred bytes each;
+     * 0: DYTI_PRICE_EXACT_MOST. */
+    uint64_t exact_most;
     /* Called with what is begun, of static life.  NULL: nobody asks. */
     void (*stage)(void *self, const char *what);
     void *stage_self;
@@ -69,6 +73,7 @@ struct dyti_price {
 
 /**
  * Plan, place, order by every strategy and simulate.  Pure.
+ * @return DYT_ERR_CONFIG  exact, and there are more messages than exact_most
  * @return what dyti_plan_inputs_init, dyti_traffic_build, dyti_place and the
  *         strategies return
  */

@@ -85,7 +85,35 @@ static void nothing_is_faster_than_the_bound(void **state)
     }
 }
 
+static void too_many_messages_are_not_ordered_one_by_one(void **state)
+{
+    struct dyti_arch arch;
+    struct dyti_spec_pair_params params = {
+        .arch = &arch, .from = "native:tp=2", .to = "native:dp=2"};
+    struct dyti_price_params p = {.src_slot = DYTI_ARENA_TRAIN,
+                                  .dst_slot = DYTI_ARENA_ROLLOUT,
+                                  .exact_most = 100};
+    struct dyti_spec_pair pair;
+    struct dyti_price *price = NULL;
+
+    (void)state;
+    assert_ok(dyti_hf_config_read("configs/models/llama2-7b", &arch));
+    assert_ok(dyti_spec_pair_open(&params, &pair));
+    p.src = pair.src;
+    p.dst = pair.dst;
+    p.cluster = &pair.cluster;
+    assert_ok(dyti_price_build(&p, &price)); /* few pieces stand for them */
+    dyti_price_destroy(price);
+    price = NULL;
+    p.exact = true;
+    assert_status(DYT_ERR_CONFIG, dyti_price_build(&p, &price));
+    assert_error_has("leave out --exact");
+    assert_null(price);
+    dyti_spec_pair_fini(&pair);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(too_many_messages_are_not_ordered_one_by_one),
     cmocka_unit_test(nothing_is_faster_than_the_bound),
 };
 DYT_TEST_MAIN(tests)
