@@ -156,7 +156,7 @@ static bool fails_at(const struct mode *mode, uint64_t nth, uint32_t *mirrors)
 
 static void every_failing_call_is_heard(void **state)
 {
-    uint64_t step = dyt_test_rounds(1, 2) == 2 ? 1 : 13;
+    uint64_t step = dyt_test_rounds(1, 2) == 2 ? 1 : 29;
 
     (void)state;
     if (!gpusim_simulates()) {
