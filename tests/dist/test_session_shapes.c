@@ -173,7 +173,8 @@ static struct member *server(const char *folder, uint32_t rank, uint32_t of)
 typedef struct member *(*member_maker)(const char *folder, uint32_t rank,
                                        uint32_t of);
 
-/* Two versions between `nt` ranks and `nr`; the hash of the second. */
+/* Two versions between `nt` ranks and `nr`; the hash of the second, on all of
+ * them. */
 static uint64_t bring(member_maker trainer, uint32_t nt, uint32_t nr,
                       const struct session_mode *mode)
 {
@@ -196,11 +197,13 @@ static uint64_t bring(member_maker trainer, uint32_t nt, uint32_t nr,
     for (uint32_t i = 0; i < nt; i++) { /* with its padding as it was */
         assert_true(holds(t[i], 2));
     }
-    for (uint64_t row = 0; row < r[0]->rows; row++) {
-        uint64_t hash = 0;
+    for (uint32_t i = 0; i < nr; i++) {
+        for (uint64_t row = 0; row < r[i]->rows; row++) {
+            uint64_t hash = 0;
 
-        assert_ok(dyt_session_row_hash(r[0]->session, row, &hash));
-        sum = sum * 31 + hash;
+            assert_ok(dyt_session_row_hash(r[i]->session, row, &hash));
+            sum = sum * 31 + hash;
+        }
     }
     all_leave(t, nt, r, nr);
     return sum;

@@ -268,6 +268,62 @@ static void a_truncated_row_is_an_error(void **state)
     assert_true(failed > 60);
 }
 
+/* One of four ranks of a replica cannot, at this point of the update: before
+ * the vote none advances; in its own commit it alone is INVALID.  All hear the
+ * same, each says which version it holds, and the next one works. */
+static void one_of_four(enum dyti_switch_point point)
+{
+    const char *folder = session_folder();
+    struct member m[5], *t[1] = {&m[0]}, *r[4] = {&m[1], &m[2], &m[3], &m[4]};
+    struct fault f = {.of = r[2], .point = point};
+
+    describe(t[0], folder, DYT_ROLE_TRAINER, 0, 0, 1);
+    for (uint32_t k = 0; k < 4; k++) {
+        describe(r[k], folder, DYT_ROLE_RECEIVER, 0, k, 4);
+    }
+    put_in_files(r[2]);
+    all_ok(t, 1, enter);
+    all_ok(r, 4, enter);
+    pass_on(t, 1, r, 4, 1);
+    all_offer(t, 1, 2);
+    watch(r[2], &f);
+    all_ask(r, 4, 2, -1);
+    all_call(r, 4, receive);
+    assert_true(f.done);
+    for (uint32_t k = 0; k < 4; k++) {
+        uint64_t version = 0;
+        enum dyt_status now = dyt_session_valid(r[k]->session, &version);
+
+        assert_true(r[k]->status != DYT_OK);
+        assert_int_equal(r[0]->status, r[k]->status);
+        assert_non_null(strstr(r[k]->text, "rank 2 of replica"));
+        assert_non_null(strstr(r[k]->text, "a.weight"));
+        if (point == DYTI_AT_COMMITTING && k == 2) {
+            assert_int_equal(DYT_ERR_STATE, now);
+        } else {
+            assert_int_equal(DYT_OK, now);
+            assert_int_equal(point == DYTI_AT_COMMITTING ? 2 : 1, version);
+            assert_true(k == 2 || holds(r[k], version));
+        }
+    }
+    assert_return_code(ftruncate(r[2]->row[0].fd, (off_t)ROW_BYTES(r[2])), 0);
+    all_receive(r, 4, 2); /* the same one: it is offered still */
+    all_ok(t, 1, end_offer);
+    pass_on(t, 1, r, 4, 3);
+    for (uint32_t k = 0; k < 4; k++) {
+        leave_files(r[k]);
+    }
+    leave_files(t[0]);
+}
+
+static void a_rank_that_fails_at_the_commit_is_heard_by_all(void **state)
+{
+    (void)state;
+    one_of_four(DYTI_AT_PREPARED);
+    one_of_four(DYTI_AT_TRANSFERRED);
+    one_of_four(DYTI_AT_COMMITTING);
+}
+
 /* Before anybody has opened a link. */
 static void a_row_that_is_short_from_the_start(void **state)
 {
@@ -330,6 +386,7 @@ static void a_row_may_be_published_anew(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_truncated_row_is_an_error),
+    cmocka_unit_test(a_rank_that_fails_at_the_commit_is_heard_by_all),
     cmocka_unit_test(a_row_that_is_short_from_the_start),
     cmocka_unit_test(a_row_may_be_published_anew),
 };
