@@ -167,40 +167,62 @@ static void check_address(const struct dyt_row *row, bool writes,
     }
 }
 
+/* What the kernel says of a descriptor: many rows have the same one. */
+struct looked {
+    int fd; /* -1: none was looked at */
+    int flags, seals, error;
+    struct stat info;
+};
+
+static void look_at(int fd, struct looked *out)
+{
+    if (out->fd == fd) {
+        return;
+    }
+    *out = (struct looked){.fd = fd, .flags = fcntl(fd, F_GETFL)};
+    out->seals = fcntl(fd, F_GET_SEALS);
+    if (out->flags < 0 || fstat(fd, &out->info) != 0) {
+        out->flags = -1;
+        out->error = errno;
+    }
+}
+
 /* A descriptor that the library is to map, or that others are to. */
 static void check_descriptor(const struct dyt_row *row, bool writes,
-                             const struct mappings *m, struct dyti_found *f)
+                             const struct mappings *m, struct looked *looked,
+                             struct dyti_found *f)
 {
+    const struct stat *info = &looked->info;
     uint64_t bytes = dyti_row_extent(row), end;
     const struct mapping *in =
         row->data == NULL ? NULL : find(m, (uint64_t)(uintptr_t)row->data);
-    struct stat info;
-    int flags = fcntl(row->fd, F_GETFL);
-    int seals = fcntl(row->fd, F_GET_SEALS);
 
-    if (flags < 0 || fstat(row->fd, &info) != 0) {
+    look_at(row->fd, looked);
+    if (looked->flags < 0) {
         dyti_found_add(f, DYT_ERR_INVALID, "row %s: fd %d: %s", row->name,
-                       row->fd, strerror(errno));
-    } else if (!S_ISREG(info.st_mode)) {
+                       row->fd, strerror(looked->error));
+    } else if (!S_ISREG(info->st_mode)) {
         dyti_found_add(f, DYT_ERR_INVALID,
                        "row %s: fd %d is neither a memfd nor a file; set fd to "
                        "-1 where there is none",
                        row->name, row->fd);
     } else if (__builtin_add_overflow(row->fd_offset, bytes, &end) ||
-               end > (uint64_t)info.st_size) {
-        dyti_found_add(
-            f, DYT_ERR_INVALID,
-            "row %s: fd %d has %lld bytes, the row is %" PRIu64 " at %" PRIu64,
-            row->name, row->fd, (long long)info.st_size, bytes, row->fd_offset);
-    } else if (writes && ((flags & O_ACCMODE) != O_RDWR ||
-                          (seals > 0 &&
-                           (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE))))) {
+               end > (uint64_t)info->st_size) {
+        dyti_found_add(f, DYT_ERR_INVALID,
+                       "row %s: fd %d has %lld bytes, the row is %" PRIu64
+                       " at %" PRIu64,
+                       row->name, row->fd, (long long)info->st_size, bytes,
+                       row->fd_offset);
+    } else if (writes &&
+               ((looked->flags & O_ACCMODE) != O_RDWR ||
+                (looked->seals > 0 &&
+                 (looked->seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE))))) {
         dyti_found_add(f, DYT_ERR_INVALID,
                        "row %s: fd %d cannot be mapped for writing: open it "
                        "O_RDWR, without a seal on writing",
                        row->name, row->fd);
     } else if (in != NULL &&
-               (in->inode != (uint64_t)info.st_ino ||
+               (in->inode != (uint64_t)info->st_ino ||
                 in->offset + ((uint64_t)(uintptr_t)row->data - in->lo) !=
                     row->fd_offset)) {
         dyti_found_add(f, DYT_ERR_INVALID,
@@ -222,6 +244,7 @@ enum dyt_status dyti_view_check_alive(const struct dyt_view *view,
 {
     struct dyti_found found = {.count = 0};
     struct mappings mappings = {0};
+    struct looked looked = {.fd = -1};
     enum dyt_status st = read_mappings(&mappings);
 
     for (uint64_t i = 0; st == DYT_OK && i < view->row_count; i++) {
@@ -237,7 +260,7 @@ enum dyt_status dyti_view_check_alive(const struct dyt_view *view,
             check_address(row, written, &mappings, &found);
         }
         if (row->fd >= 0) {
-            check_descriptor(row, written, &mappings, &found);
+            check_descriptor(row, written, &mappings, &looked, &found);
         }
     }
     free(mappings.item);

@@ -199,10 +199,25 @@ struct tiny {
     struct dyt_row *row;
     char (*name)[32];
     float *data;
+    size_t bytes;
+    int fd; /* that all of them lie in; -1: private */
 };
 
+static void allocate_tiny(struct tiny *t, uint32_t tensors, bool in_file)
+{
+    t->fd = in_file ? memfd_create("tiny", MFD_CLOEXEC) : -1;
+    t->bytes = (size_t)tensors * TINY_EACH * 2 * sizeof(*t->data);
+    assert_int_equal(0, in_file ? ftruncate(t->fd, (off_t)t->bytes) : 0);
+    t->data =
+        mmap(NULL, t->bytes, PROT_READ | PROT_WRITE,
+             in_file ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, t->fd, 0);
+    t->row = calloc(tensors, sizeof(*t->row));
+    t->name = calloc(tensors, sizeof(*t->name));
+    assert_true(t->row != NULL && t->name != NULL && t->data != MAP_FAILED);
+}
+
 static void join_tiny(struct tiny *t, const char *folder, uint32_t role,
-                      uint32_t tensors)
+                      uint32_t tensors, bool in_file)
 {
     struct dyt_session_params join = {.struct_size = sizeof(join),
                                       .role = role,
@@ -215,20 +230,19 @@ static void join_tiny(struct tiny *t, const char *folder, uint32_t role,
 
     snprintf(address, sizeof(address), "unix:%s/s.sock", folder);
     join.address = address;
-    t->row = calloc(tensors, sizeof(*t->row));
-    t->name = calloc(tensors, sizeof(*t->name));
-    t->data = calloc((size_t)tensors * TINY_EACH * 2, sizeof(*t->data));
-    assert_true(t->row != NULL && t->name != NULL && t->data != NULL);
+    allocate_tiny(t, tensors, in_file);
     for (uint32_t i = 0; i < tensors; i++) {
         snprintf(t->name[i], sizeof(t->name[i]), "experts.%u.weight", i);
-        t->row[i] = (struct dyt_row){.struct_size = sizeof(t->row[i]),
-                                     .kind = DYT_PARAM,
-                                     .dtype = DYT_F32,
-                                     .name = t->name[i],
-                                     .ndim = 1,
-                                     .shape = {TINY_EACH},
-                                     .data = t->data + i * 2 * TINY_EACH,
-                                     .fd = -1};
+        t->row[i] =
+            (struct dyt_row){.struct_size = sizeof(t->row[i]),
+                             .kind = DYT_PARAM,
+                             .dtype = DYT_F32,
+                             .name = t->name[i],
+                             .ndim = 1,
+                             .shape = {TINY_EACH},
+                             .data = t->data + i * 2 * TINY_EACH,
+                             .fd = t->fd,
+                             .fd_offset = i * 2 * TINY_EACH * sizeof(*t->data)};
     }
     view.row = t->row;
     assert_ok(dyt_session_join(&join, &t->session));
@@ -240,18 +254,21 @@ static void leave_tiny(struct tiny *t)
     dyt_session_leave(t->session);
     free(t->row);
     free(t->name);
-    free(t->data);
+    munmap(t->data, t->bytes);
+    if (t->fd >= 0) {
+        close(t->fd);
+    }
 }
 
 /* Descriptors in use after two versions of so many tensors. */
-static size_t used_by_tiny(uint32_t tensors)
+static size_t used_by_tiny(uint32_t tensors, bool in_file)
 {
     const char *folder = session_folder();
     struct tiny t, r;
     size_t used;
 
-    join_tiny(&t, folder, DYT_ROLE_TRAINER, tensors);
-    join_tiny(&r, folder, DYT_ROLE_RECEIVER, tensors);
+    join_tiny(&t, folder, DYT_ROLE_TRAINER, tensors, in_file);
+    join_tiny(&r, folder, DYT_ROLE_RECEIVER, tensors, in_file);
     for (uint64_t v = 1; v <= 2; v++) {
         struct dyt_offer_params o = {.struct_size = sizeof(o), .version = v};
         dyt_ticket *ticket;
@@ -278,7 +295,8 @@ static size_t used_by_tiny(uint32_t tensors)
 static void eighteen_thousand_tensors_need_the_descriptors_of_one(void **state)
 {
     (void)state;
-    assert_int_equal(used_by_tiny(1), used_by_tiny(TINY));
+    assert_int_equal(used_by_tiny(1, false), used_by_tiny(TINY, false));
+    assert_int_equal(used_by_tiny(1, true), used_by_tiny(TINY, true));
 }
 
 /* ---- memory that will not do --------------------------------------------- */
