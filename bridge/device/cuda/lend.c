@@ -59,7 +59,8 @@ static enum dyt_status lend_pieces(const struct dyti_memory_look *first,
     while (st == DYT_OK && loan->span - loan->offset < loan->bytes) {
         uint64_t at = loan->span - loan->offset;
 
-        st = dyti_cuda_look((void *)(uintptr_t)(loan->address + at), 1, &look);
+        st = dyti_cuda_look_at_piece((void *)(uintptr_t)(loan->address + at),
+                                     &look);
         st = st != DYT_OK ? st : add_piece(loan, &look, at);
     }
     if (loan->way == DYTI_MEMORY_WAY_NONE) {

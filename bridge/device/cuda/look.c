@@ -81,7 +81,7 @@ static void refuse_by(const struct dyti_cuda_calls *calls, CUresult error,
 
 /* By virtual memory calls: false, it is something else. */
 static bool look_at_mapped(const struct dyti_cuda_calls *calls, CUdeviceptr at,
-                           struct dyti_memory_look *look)
+                           bool tries, struct dyti_memory_look *look)
 {
     CUmemGenericAllocationHandle memory = 0;
     CUmemAllocationProp prop = {0};
@@ -100,12 +100,14 @@ static bool look_at_mapped(const struct dyti_cuda_calls *calls, CUdeviceptr at,
         refuse(look, "it was made without a file descriptor to be had of it "
                      "(requestedHandleTypes)");
     } else {
-        error = calls->cuMemExportToShareableHandle(
-            &fd, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+        error = tries ? calls->cuMemExportToShareableHandle(
+                            &fd, memory,
+                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)
+                      : error;
         look->way = DYTI_MEMORY_WAY_FD;
         if (error != CUDA_SUCCESS) {
             refuse_by(calls, error, "a file descriptor of it", look);
-        } else {
+        } else if (fd >= 0) {
             (void)close(fd);
         }
     }
@@ -114,7 +116,7 @@ static bool look_at_mapped(const struct dyti_cuda_calls *calls, CUdeviceptr at,
 }
 
 static void look_at_device(const struct dyti_cuda_calls *calls,
-                           const struct told *t, CUdeviceptr at,
+                           const struct told *t, CUdeviceptr at, bool tries,
                            struct dyti_memory_look *look)
 {
     CUipcMemHandle handle;
@@ -126,7 +128,7 @@ static void look_at_device(const struct dyti_cuda_calls *calls,
                      "owner can share");
         return;
     }
-    if (look_at_mapped(calls, at, look)) {
+    if (look_at_mapped(calls, at, tries, look)) {
         return;
     }
     look->kind = DYTI_MEMORY_DEVICE;
@@ -174,7 +176,7 @@ static enum dyt_status check_range(const struct told *t, CUdeviceptr at,
 /* With the owner's context, which knows it. */
 static enum dyt_status look_at(const struct dyti_cuda_calls *calls,
                                struct told *t, CUdeviceptr at, uint64_t bytes,
-                               struct dyti_memory_look *look)
+                               bool tries, struct dyti_memory_look *look)
 {
     enum dyt_status st;
 
@@ -197,7 +199,7 @@ static enum dyt_status look_at(const struct dyti_cuda_calls *calls,
     } else if (t->type == CU_MEMORYTYPE_DEVICE) {
         st = name_owner(calls, t->device, look);
         if (st == DYT_OK) {
-            look_at_device(calls, t, at, look);
+            look_at_device(calls, t, at, tries, look);
         }
     } else {
         refuse(look, "the driver does not know it: memory of the host is "
@@ -206,7 +208,7 @@ static enum dyt_status look_at(const struct dyti_cuda_calls *calls,
     return st;
 }
 
-enum dyt_status dyti_cuda_look(const void *ptr, uint64_t bytes,
+static enum dyt_status look_as(const void *ptr, uint64_t bytes, bool tries,
                                struct dyti_memory_look *out_look)
 {
     struct dyti_memory_look look = {.kind = DYTI_MEMORY_HOST};
@@ -229,10 +231,22 @@ enum dyt_status dyti_cuda_look(const void *ptr, uint64_t bytes,
     if (st != DYT_OK) {
         return st;
     }
-    st = look_at(calls, &t, at, bytes, &look);
+    st = look_at(calls, &t, at, bytes, tries, &look);
     dyti_cuda_context_leave(before);
     if (st == DYT_OK) {
         *out_look = look;
     }
     return st;
+}
+
+enum dyt_status dyti_cuda_look(const void *ptr, uint64_t bytes,
+                               struct dyti_memory_look *out_look)
+{
+    return look_as(ptr, bytes, true, out_look);
+}
+
+enum dyt_status dyti_cuda_look_at_piece(const void *ptr,
+                                        struct dyti_memory_look *out_look)
+{
+    return look_as(ptr, 1, false, out_look);
 }

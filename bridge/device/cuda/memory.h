@@ -60,6 +60,11 @@ enum dyt_status dyti_cuda_refresh(struct dyti_segment_mem *mem);
 enum dyt_status dyti_cuda_look(const void *ptr, uint64_t bytes,
                                struct dyti_memory_look *out_look);
 
+/* One more piece of a segment whose first was looked at: what it says of itself
+ * is enough, no descriptor of it is made. */
+enum dyt_status dyti_cuda_look_at_piece(const void *ptr,
+                                        struct dyti_memory_look *out_look);
+
 /* ---- ipc.c ---- */
 
 /* An allocation of another process, for the device in use; opened once in this
