@@ -57,6 +57,8 @@ static int format(char *line, const struct event *event, long thread)
     return used < (int)LINE_BYTES ? used : 0;
 }
 
+static atomic_bool lost; /* of this file, and said so */
+
 static void write_all(int to, const char *bytes, size_t count)
 {
     while (count > 0) {
@@ -66,7 +68,12 @@ static void write_all(int to, const char *bytes, size_t count)
             continue;
         }
         if (done <= 0) {
-            return; /* a trace that cannot be written must not stop the run */
+            /* It must not stop the run; who wants it hears so, once. */
+            if (!atomic_exchange(&lost, true)) {
+                DYTI_LOG(DYTI_LOG_WARN, "trace", "events are lost: %s",
+                         done < 0 ? strerror(errno) : "nothing was written");
+            }
+            return;
         }
         bytes += done;
         count -= (size_t)done;
@@ -141,6 +148,7 @@ enum dyt_status dyti_trace_start(const char *path, bool fresh)
         return DYTI_FAIL(DYT_ERR_IO, "cannot write the trace %s: %s", path,
                          strerror(errno));
     }
+    atomic_store(&lost, false);
     if (fresh) {
         write_all(opened, "[\n", 2); /* the closing bracket is optional */
     }

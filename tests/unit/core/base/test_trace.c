@@ -133,10 +133,30 @@ static void unwritable_path_is_an_error(void **state)
     assert_false(dyti_trace_on());
 }
 
+static void a_full_disk_is_said_once(void **state)
+{
+    uint64_t before = dyti_log_complaints();
+
+    (void)state;
+    if (access("/dev/full", W_OK) != 0) {
+        skip();
+    }
+    dyt_test_allow_complaints();
+    assert_ok(dyti_trace_start("/dev/full", true));
+    for (int i = 0; i < 1000; i++) {
+        struct dyti_trace_region region = dyti_trace_begin("exec", "switch");
+
+        dyti_trace_end(&region, 0);
+    }
+    dyti_trace_stop();
+    assert_int_equal(before + 1, dyti_log_complaints());
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(off_means_nothing_is_recorded),
     cmocka_unit_test(region_is_an_event_with_its_length_and_bytes),
     cmocka_unit_test(nothing_is_lost_by_threads_and_processes),
     cmocka_unit_test(unwritable_path_is_an_error),
+    cmocka_unit_test(a_full_disk_is_said_once),
 };
 DYT_TEST_MAIN(tests)
