@@ -151,7 +151,7 @@ enum dyt_status dyti_handle_view(const struct dyt_layout *layout, uint32_t rank,
 enum dyt_status dyt_layout_shard_count(const dyt_layout *layout, uint32_t rank,
                                        uint64_t *out_count)
 {
-    const struct dyti_view *view;
+    const struct dyti_view *view = NULL;
     enum dyt_status st = dyti_handle_view(layout, rank, &view);
 
     if (st == DYT_OK) {
