@@ -11,7 +11,8 @@
  * Not a range: private memory, which only its own process can take away; and a
  * memfd that is sealed against it (F_SEAL_SHRINK), as all of ours are.
  *
- * Bytes that pass a lane are copied twice: about half as fast.
+ * Bytes that pass a lane are copied twice, once by the kernel: at a third to
+ * half of the speed.
  *
  * Threads: a guard by one thread until its kernels are used, then it stays as
  * it is. */

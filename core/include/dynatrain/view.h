@@ -80,7 +80,8 @@ struct dyt_row {
                    DYT_ERR_IO or DYT_ERR_INVALID, by name, of the call that
                    meets it.  Where the file cannot be truncated (a memfd with
                    F_SEAL_SHRINK) bytes are copied once, otherwise by way of a
-                   buffer, about half as fast; the library adds no seal */
+                   buffer, at a third to half of the speed; the library adds no
+                   seal */
     uint32_t piece_struct_size; /* sizeof(struct dyt_piece), 0 without pieces */
     uint64_t fd_offset;         /* bytes of the first element in fd */
     const struct dyt_piece *piece; /* [piece_count] */
