@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PAST_BYTES (16u << 20)
+
 void dyti_messages_fini(struct dyti_switch *self)
 {
     struct dyti_messages *m = self->messages;
@@ -120,9 +122,22 @@ static enum dyt_status find_through(struct dyti_switch *self)
     return DYT_OK;
 }
 
+/* What arrives is more than caches hold: whoever reads it would not find it
+ * there. */
+static void pass_caches(struct dyti_switch *self, uint64_t arrives)
+{
+    const struct dyti_schedule *s = self->schedule;
+
+    for (uint32_t i = 0; i < s->stream_count && arrives >= PAST_BYTES; i++) {
+        self->messages->stream[i].past_caches =
+            s->stream[i].dst_rank == s->rank;
+    }
+}
+
 enum dyt_status dyti_messages_init(struct dyti_switch *self)
 {
     const struct dyti_schedule *s = self->schedule;
+    uint64_t arrives = 0;
     enum dyt_status st;
 
     if (s->staging_bytes == 0) {
@@ -145,9 +160,12 @@ enum dyt_status dyti_messages_init(struct dyti_switch *self)
                                        .at = s->at + stream->at_first,
                                        .box_count = stream->span_count};
         st = dyti_switch_resolve_stream(self, stream);
-        self->moved_bytes += stream->dst_rank == s->rank ? stream->bytes : 0;
+        arrives += stream->dst_rank == s->rank ? stream->bytes : 0;
     }
-    if (st != DYT_OK) {
+    self->moved_bytes += arrives;
+    if (st == DYT_OK) {
+        pass_caches(self, arrives);
+    } else {
         dyti_messages_fini(self);
     }
     return st;

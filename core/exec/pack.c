@@ -128,9 +128,13 @@ enum dyt_status dyti_pack_flush(struct dyti_pack_batch *batch)
     uint32_t count = batch->count;
 
     batch->count = 0;
-    return count == 0 ? DYT_OK
-                      : batch->kernels->ops->copy(batch->kernels->self,
-                                                  batch->copy, count);
+    if (count == 0) {
+        return DYT_OK;
+    }
+    return batch->past_caches
+               ? dyti_kernels_copy_past(batch->kernels, batch->copy, count)
+               : batch->kernels->ops->copy(batch->kernels->self, batch->copy,
+                                           count);
 }
 
 enum dyt_status dyti_pack_add(struct dyti_pack_batch *batch)
@@ -200,6 +204,7 @@ enum dyt_status dyti_pack(const struct dyti_kernels *kernels,
     enum dyt_status st = DYT_OK;
 
     batch.kernels = kernels;
+    batch.past_caches = false;
     batch.count = 0;
     while (bytes > 0 && st == DYT_OK) {
         struct dyti_pack_part part = dyti_pack_next(stream, cursor, bytes);

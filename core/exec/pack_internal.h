@@ -10,6 +10,7 @@
 
 struct dyti_pack_batch {
     const struct dyti_kernels *kernels; /* borrowed */
+    bool past_caches;
     uint32_t count;
     struct dyti_copy copy[DYTI_PACK_BATCH];
 };

@@ -74,6 +74,7 @@ enum dyt_status dyti_unpack(const struct dyti_kernels *kernels,
     enum dyt_status st = DYT_OK;
 
     batch.kernels = kernels;
+    batch.past_caches = stream->past_caches;
     batch.count = 0;
     while (bytes > 0 && st == DYT_OK) {
         struct dyti_pack_part part = dyti_pack_next(stream, cursor, bytes);

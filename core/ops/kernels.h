@@ -134,6 +134,7 @@ struct dyti_stream_boxes {
     const uint64_t *at; /* [box_count + 1] byte of the stream where box i
                            begins; the last is the stream's length */
     uint32_t box_count;
+    bool past_caches; /* what is unpacked is, with copy_past */
 };
 
 /* Copies that are made ready once and run many times.  Of one handle. */
@@ -374,6 +375,12 @@ struct dyti_kernel_ops {
     enum dyt_status (*sample_run)(void *self, struct dyti_sample_list *list,
                                   uint64_t seed, uint64_t *out_hash);
     void (*sample_free)(void *self, struct dyti_sample_list *list);
+
+    /* As copy, of bytes that nobody reads soon: past the caches where whole
+     * lines are written.  Worth it where all that is written is more than
+     * caches hold.  NULL: copy */
+    enum dyt_status (*copy_past)(void *self, const struct dyti_copy *copy,
+                                 size_t count);
 };
 
 /* Kernels as rooms get them. */
@@ -433,6 +440,13 @@ static inline enum dyt_status dyti_kernels_carry(const struct dyti_kernels *k,
         return DYT_OK;
     }
     return k->ops->carry(k->self, dst, src, bytes);
+}
+
+static inline enum dyt_status dyti_kernels_copy_past(
+    const struct dyti_kernels *k, const struct dyti_copy *copy, size_t count)
+{
+    return k->ops->copy_past != NULL ? k->ops->copy_past(k->self, copy, count)
+                                     : k->ops->copy(k->self, copy, count);
 }
 
 static inline void dyti_kernels_push(const struct dyti_kernels *k,

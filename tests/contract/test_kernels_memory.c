@@ -130,6 +130,17 @@ static void check_list(struct dyti_kernels host, struct dyti_kernels reference,
         list[i].dst = want[i];
     }
     if (!bits->compare) {
+        void *past[DYT_TEST_COUNT(shapes)];
+
+        for (size_t i = 0; i < DYT_TEST_COUNT(shapes); i++) {
+            past[i] = copy_of(&bag, want[i], bytes[i]);
+            list[i].dst = past[i];
+        }
+        assert_ok(dyti_kernels_copy_past(&host, list, DYT_TEST_COUNT(shapes)));
+        for (size_t i = 0; i < DYT_TEST_COUNT(shapes); i++) {
+            assert_memory_equal(got[i], past[i], bytes[i]);
+            list[i].dst = want[i];
+        }
         assert_ok(
             reference.ops->copy(reference.self, list, DYT_TEST_COUNT(shapes)));
         for (size_t i = 0; i < DYT_TEST_COUNT(shapes); i++) {

@@ -134,7 +134,8 @@ static void pack_and_unpack(uint64_t seed)
     struct dyti_copy box[MOST], there[MOST];
     uint64_t at[MOST + 1];
     uint32_t count = draw_stream(&c, box, at, MOST);
-    struct dyti_stream_boxes here = {box, at, count}, far = {there, at, count};
+    struct dyti_stream_boxes here = {.box = box, .at = at, .box_count = count};
+    struct dyti_stream_boxes far = {.box = there, .at = at, .box_count = count};
     struct dyti_kernels kernels = {.ops = &dyti_kernels_reference};
     uint64_t lo = 0, length = count > 0 ? at[count] : 0;
     unsigned char *dense = calloc(1, length + 64);

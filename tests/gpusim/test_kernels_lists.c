@@ -137,7 +137,8 @@ static void message(uint64_t seed)
     struct boxes_case c = boxes_case_new(seed, 4096);
     struct dyti_copy copy[COUNT], there[COUNT];
     uint64_t at[COUNT + 1] = {0};
-    struct dyti_stream_boxes here = {copy, at, COUNT}, far = {there, at, COUNT};
+    struct dyti_stream_boxes here = {.box = copy, .at = at, .box_count = COUNT};
+    struct dyti_stream_boxes far = {.box = there, .at = at, .box_count = COUNT};
     struct dyti_kernels reference = {.ops = &dyti_kernels_reference};
     struct dyti_copy_list *out = NULL, *in = NULL;
     struct dyti_stream_cursor cursor;

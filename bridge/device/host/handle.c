@@ -113,6 +113,7 @@ const struct dyti_kernel_ops dyti_kernels_host_copy = {
     .close = dyti_host_close,
     .isa = dyti_host_isa,
     .copy = dyti_host_copy,
+    .copy_past = dyti_host_copy_past,
     .hash = dyti_host_hash,
     .caps = DYTI_KERNELS_ANY_MEMORY,
 };

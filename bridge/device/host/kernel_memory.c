@@ -10,9 +10,11 @@
 
 #define PER_TILE     131072       /* elements */
 #define STREAM_BYTES (16ll << 20) /* of a call; below, caches win */
+#define ROWS_BYTES   (64ll << 20) /* likewise, of short rows */
 #define AHEAD        12           /* boxes whose first line is fetched */
 #define STREAM_ROW   512          /* bytes; shorter rows lose by it */
-#define SHORT_ROW    256          /* bytes: many of them go at once */
+#define LINE_BYTES   64
+#define SHORT_ROW    256 /* bytes: many of them go at once */
 
 struct job {
     struct host *host;
@@ -20,7 +22,7 @@ struct job {
     const struct dyti_hash_box *box;
     size_t count;
     int64_t *first; /* [count + 1] where box i begins on the axis */
-    bool stream;
+    bool stream, stream_rows;
     uint64_t *out_hash;
 };
 
@@ -88,15 +90,22 @@ static void copy_scattered(const struct host_simd *simd, const char *src,
     }
 }
 
-/* All rows of a box, of a few bytes each. */
-static void copy_rows(const struct host_simd *simd, const struct strided *s,
+/* All rows of a box, of a few bytes each; past the caches where they are whole
+ * lines. */
+static void copy_rows(const struct job *j, const struct strided *s,
                       const char *src, char *dst, int64_t bytes)
 {
+    const struct host_simd *simd = j->host->simd;
+    bool lines = j->stream_rows &&
+                 (((uintptr_t)dst | (uintptr_t)bytes | (uintptr_t)s->b[0] |
+                   (uintptr_t)s->b[1] | (uintptr_t)s->b[2]) %
+                  LINE_BYTES) == 0;
+
     for (int64_t x = 0; x < s->size[0]; x++) {
         for (int64_t y = 0; y < s->size[1]; y++) {
-            simd->rows(src + x * s->a[0] + y * s->a[1], s->a[2],
-                       dst + x * s->b[0] + y * s->b[1], s->b[2], bytes,
-                       s->size[2]);
+            (lines ? simd->stream_rows : simd->rows)(
+                src + x * s->a[0] + y * s->a[1], s->a[2],
+                dst + x * s->b[0] + y * s->b[1], s->b[2], bytes, s->size[2]);
         }
     }
 }
@@ -117,7 +126,7 @@ static void copy_cut(const struct job *j, struct cut cut)
     dense = s.size[3] == 1 || (s.a[3] == in && s.b[3] == out);
     if (dense && from == to && s.size[3] * in <= SHORT_ROW &&
         cut.hi - cut.lo == strided_count(&s)) {
-        copy_rows(simd, &s, c->src, c->dst, s.size[3] * in);
+        copy_rows(j, &s, c->src, c->dst, s.size[3] * in);
         return;
     }
     strided_begin(&s, cut.lo, cut.hi, &w);
@@ -152,8 +161,8 @@ static void copy_tile(void *arg, size_t index, uint32_t thread)
     }
 }
 
-enum dyt_status dyti_host_copy(void *self, const struct dyti_copy *copy,
-                               size_t count)
+static enum dyt_status copy_all(void *self, const struct dyti_copy *copy,
+                                size_t count, bool past)
 {
     struct job j = {.host = self, .copy = copy, .count = count};
     enum dyt_status st = dyti_host_shared(self, (count + 1) * sizeof(*j.first));
@@ -173,9 +182,22 @@ enum dyt_status dyti_host_copy(void *self, const struct dyti_copy *copy,
         j.first[i + 1] = j.first[i] + n;
         bytes += n * dyti_dtype_bytes((enum dyti_dtype)copy[i].dst_dtype);
     }
-    j.stream = bytes >= STREAM_BYTES;
+    j.stream = past || bytes >= STREAM_BYTES;
+    j.stream_rows = past || bytes >= ROWS_BYTES;
     run(&j, copy_tile);
     return DYT_OK;
+}
+
+enum dyt_status dyti_host_copy(void *self, const struct dyti_copy *copy,
+                               size_t count)
+{
+    return copy_all(self, copy, count, false);
+}
+
+enum dyt_status dyti_host_copy_past(void *self, const struct dyti_copy *copy,
+                                    size_t count)
+{
+    return copy_all(self, copy, count, true);
 }
 
 /* ---- hash ---- */

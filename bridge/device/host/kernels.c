@@ -39,6 +39,7 @@ const struct dyti_kernel_ops dyti_kernels_host = {
     .sum_squares = dyti_host_sum_squares,
     .adamw = dyti_host_adamw,
     .copy = dyti_host_copy,
+    .copy_past = dyti_host_copy_past,
     .hash = dyti_host_hash,
     .caps = DYTI_KERNELS_ANY_MEMORY,
 };

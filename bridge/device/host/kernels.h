@@ -148,6 +148,8 @@ enum dyt_status dyti_host_adamw(void *self, const struct dyti_adamw *how,
 
 enum dyt_status dyti_host_copy(void *self, const struct dyti_copy *copy,
                                size_t count);
+enum dyt_status dyti_host_copy_past(void *self, const struct dyti_copy *copy,
+                                    size_t count);
 enum dyt_status dyti_host_hash(void *self, const struct dyti_hash_box *box,
                                size_t count, uint64_t *out_hash);
 

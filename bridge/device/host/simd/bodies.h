@@ -42,6 +42,7 @@ const struct host_simd SIMD_TABLE = {
     .stream = simd_stream,
     .fence = v_fence,
     .rows = simd_rows,
+    .stream_rows = simd_stream_rows,
     .hash = simd_hash,
     .add = simd_add,
     .scale = simd_scale,

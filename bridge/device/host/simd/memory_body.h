@@ -146,6 +146,20 @@ static void simd_rows(const char *src, int64_t src_stride, char *dst,
     }
 }
 
+/* Whole lines of each, past the caches; the caller fences. */
+static void simd_stream_rows(const char *src, int64_t src_stride, char *dst,
+                             int64_t dst_stride, int64_t bytes, int64_t rows)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t i = 0; i < bytes; i += VL * 4) {
+            v_stream((float *)(void *)(dst + i),
+                     v_load((const float *)(const void *)(src + i)));
+        }
+        src += src_stride;
+        dst += dst_stride;
+    }
+}
+
 /* ---- content hash ---- */
 
 INLINE hv hash_load(const char *p, const int64_t bytes)

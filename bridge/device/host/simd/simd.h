@@ -121,6 +121,8 @@ struct host_simd {
     void (*fence)(void);
     void (*rows)(const char *src, int64_t src_stride, char *dst,
                  int64_t dst_stride, int64_t bytes, int64_t rows);
+    void (*stream_rows)(const char *src, int64_t src_stride, char *dst,
+                        int64_t dst_stride, int64_t bytes, int64_t rows);
     uint64_t (*hash)(const char *p, int64_t bytes, int64_t count, uint64_t salt,
                      uint64_t index, uint64_t step);
 

@@ -235,7 +235,10 @@ static int close_kernels(void **state)
 
 static struct dyti_stream_boxes stream_of(const struct stream_case *c)
 {
-    return (struct dyti_stream_boxes){c->box, c->at, c->box_count};
+    return (struct dyti_stream_boxes){.box = c->box,
+                                      .at = c->at,
+                                      .box_count = c->box_count,
+                                      .past_caches = c->box_count % 2 != 0};
 }
 
 /* Two parts, cut at each byte in turn. */
@@ -356,7 +359,7 @@ static void integers_pass_bit_exact(void **state)
                             .src_dtype = DYTI_I64,
                             .dst_dtype = DYTI_I64};
     uint64_t at[2] = {0, sizeof(table)};
-    struct dyti_stream_boxes stream = {&box, at, 1};
+    struct dyti_stream_boxes stream = {.box = &box, .at = at, .box_count = 1};
     struct dyti_stream_cursor cursor = {0};
 
     assert_ok(dyti_pack(kernels, &stream, &cursor, got, sizeof(got)));
