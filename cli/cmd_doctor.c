@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/device.h"
 #include "cli/exit.h"
+#include "explain/words.h"
 
 #include <argp.h>
 #include <stdio.h>
@@ -80,18 +81,26 @@ static void show_cpu(struct dyti_json *json)
     k->close(self);
 }
 
+/* "24684096 kB" of /proc/meminfo as "23.5 GiB". */
+static struct dyti_words memory_of(const char *key)
+{
+    char text[64];
+
+    file_line("/proc/meminfo", key, text, sizeof(text));
+    return dyti_words_bytes((uint64_t)strtoull(text, NULL, 10) * 1024u);
+}
+
 static void show_memory(struct dyti_json *json)
 {
     const struct dyti_memory_ops *m = dyti_backends_host()->memory;
-    char total[64], free_[64], huge[64], thp[128], text[256];
+    char huge[64], thp[128], text[256];
     enum dyti_page_kind kind = m->probe(64u << 20);
 
-    file_line("/proc/meminfo", "MemTotal", total, sizeof(total));
-    file_line("/proc/meminfo", "MemAvailable", free_, sizeof(free_));
     file_line("/proc/meminfo", "HugePages_Free", huge, sizeof(huge));
     file_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "", thp,
               sizeof(thp));
-    snprintf(text, sizeof(text), "%s in all, %s available", total, free_);
+    snprintf(text, sizeof(text), "%s in all, %s available",
+             memory_of("MemTotal").text, memory_of("MemAvailable").text);
     row(json, "memory", text, NULL);
     snprintf(text, sizeof(text),
              "%s for shared memory (free hugetlb pages: "

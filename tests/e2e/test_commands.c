@@ -275,6 +275,7 @@ static void the_doctor_knows_this_machine(void **state)
     assert_says("instructions", run);
     assert_says("pages", run);
     assert_says("memcpy", run);
+    assert_says("iB available", run);
     dyt_run_fini(&run);
 }
 
