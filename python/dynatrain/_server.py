@@ -71,6 +71,15 @@ def draft_options(given: Dict[str, Any]) -> Dict[str, Any]:
     return {"pool": "draft", **rest, **own}
 
 
+def all_here() -> None:
+    """Every rank of this server has come here: one that joins a job again
+    would meet others that have yet to leave it, and be told so."""
+    from vllm.distributed import parallel_state as groups
+    group: Any
+    for group in (groups.get_tp_group(), groups.get_pp_group()):
+        group.barrier()
+
+
 def is_packed(module: Any) -> bool:
     """Does a layer of vLLM compute from a packed copy?  On CPUs only."""
     linear = getattr(module, "cpu_linear", None)

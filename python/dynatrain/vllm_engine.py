@@ -5,6 +5,7 @@ from typing import Any, Dict, Optional
 
 from vllm.distributed.weight_transfer import base
 
+from dynatrain import _server
 from dynatrain.vllm import Server
 
 
@@ -32,6 +33,7 @@ class Engine(base.WeightTransferEngine[InitInfo, UpdateInfo]):
 
     def init_transfer_engine(self, init_info: InitInfo) -> None:
         self.shutdown()
+        _server.all_here()
         self._options = init_info.options
         self._server()
 
