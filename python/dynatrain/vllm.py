@@ -41,8 +41,7 @@ def options(given: Dict[str, Any]) -> Dict[str, Any]:
 
 
 class Server:
-    """One worker's model as a receiver; or its draft model, beside the policy
-    and by its own model_config."""
+    """One worker's model as a receiver, or its draft model beside the policy."""
 
     def __init__(self, model: Any, vllm_config: Any, policy: Any = None,
                  model_config: Any = None, **given: Any) -> None:
@@ -94,8 +93,7 @@ class Server:
 
     def receive(self, version: int = 0, timeout: Optional[float] = None
                 ) -> Optional[Report]:
-        """Take a version.  Whoever asks has paused the server, and resets its
-        prefix cache (dynatrain.vllm_http does)."""
+        """Take a version: the server is paused, and its prefix cache reset after."""
         return self._guarded(self._receive, version, timeout)  # type: ignore
 
     def _receive(self, version: int, timeout: Optional[float]) -> Report:
