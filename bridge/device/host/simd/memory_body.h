@@ -75,6 +75,15 @@ static void simd_convert(const void *src, enum dyti_dtype from, void *dst,
 #define LINE  64
 #define AHEAD 1024 /* bytes that are fetched before their turn */
 
+/* At any address. */
+INLINE vf load_bytes(const char *p)
+{
+    vf x;
+
+    memcpy(&x, p, sizeof(x));
+    return x;
+}
+
 /* Copy with stores that do not read the line first; the caller fences. */
 static void simd_stream(const char *src, char *dst, int64_t bytes)
 {
@@ -92,8 +101,7 @@ static void simd_stream(const char *src, char *dst, int64_t bytes)
         }
         UNROLL
         for (int i = 0; i < 4 * LINE; i += VL * 4) {
-            v_stream((float *)(void *)(dst + i),
-                     v_load((const float *)(const void *)(src + i)));
+            v_stream((float *)(void *)(dst + i), load_bytes(src + i));
         }
         src += 4 * LINE;
         dst += 4 * LINE;
@@ -152,8 +160,7 @@ static void simd_stream_rows(const char *src, int64_t src_stride, char *dst,
 {
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t i = 0; i < bytes; i += VL * 4) {
-            v_stream((float *)(void *)(dst + i),
-                     v_load((const float *)(const void *)(src + i)));
+            v_stream((float *)(void *)(dst + i), load_bytes(src + i));
         }
         src += src_stride;
         dst += dst_stride;
