@@ -162,6 +162,16 @@ void dyti_session_manager_stop(struct dyti_session_manager *m)
 
 /* ---- run ----------------------------------------------------------------- */
 
+/* It waits to hear that nothing of it is left here. */
+static enum dyt_status part_from(struct dyti_session_manager *m,
+                                 uint32_t member)
+{
+    struct dyti_envelope e = dyti_manager_envelope(m, DYTI_MSG_BYE);
+    struct dyti_buffer buffer;
+
+    return dyti_manager_send(m, member, dyti_wire_empty(&e, &buffer), &buffer);
+}
+
 enum dyt_status dyti_manager_gone(struct dyti_session_manager *m,
                                   uint32_t member, enum dyt_status status,
                                   const char *text)
@@ -170,6 +180,7 @@ enum dyt_status dyti_manager_gone(struct dyti_session_manager *m,
                                  .member = member,
                                  .status = status,
                                  .text = text};
+    enum dyt_status st = DYT_OK, taken;
     char who[256];
 
     if (member >= m->member_count || !m->member[member].used) {
@@ -177,9 +188,13 @@ enum dyt_status dyti_manager_gone(struct dyti_session_manager *m,
     }
     dyti_fleet_member_text(&m->fleet, member, who, sizeof(who));
     dyti_manager_say(m, "%s %s", who, text != NULL ? text : "left");
+    if (status == DYT_OK) {
+        st = part_from(m, member);
+    }
     dyti_hub_forget(m->hub, m->member[member].peer);
     dyti_managed_fini(&m->member[member]);
-    return dyti_manager_take(m, &e);
+    taken = dyti_manager_take(m, &e);
+    return st != DYT_OK ? st : taken;
 }
 
 enum dyt_status dyti_manager_take(struct dyti_session_manager *m,

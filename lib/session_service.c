@@ -9,7 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define BEATS 4 /* signs of life within the session's timeout */
+#define BEATS      4          /* signs of life within the session's timeout */
+#define PARTING_NS 2000000000 /* most that leaving waits for a manager */
 
 enum dyt_status dyti_session_send(struct dyt_session *s, enum dyt_status st,
                                   struct dyti_buffer *buffer)
@@ -362,18 +363,42 @@ static enum dyt_status serve(struct dyt_session *s)
     return st;
 }
 
+/* Leaving: when the manager has taken it, whoever joins at this place finds it
+ * free.  One that is dead or busy is not waited for longer than that. */
+static void part(struct dyt_session *s)
+{
+    struct dyti_envelope e = dyti_hub_client_stamp(s->client, DYTI_MSG_BYE, 0);
+    int64_t until = dyti_session_now() + PARTING_NS;
+    struct dyti_buffer buffer;
+    enum dyt_status st =
+        dyti_session_send(s, dyti_wire_empty(&e, &buffer), &buffer);
+    bool taken = false;
+
+    while ((st == DYT_OK || st == DYT_PENDING) && !taken) {
+        struct dyti_hub_frame frame = {0};
+        int64_t left = (until - dyti_session_now()) / 1000000;
+        bool other = false;
+
+        if (left <= 0) {
+            return;
+        }
+        st = dyti_hub_client_wait(s->client, s->manager_fd, left, &frame,
+                                  &other);
+        taken = (other && frame.buffer.bytes == NULL) /* the manager is dead */
+                || (frame.buffer.bytes != NULL &&
+                    frame.envelope.type == DYTI_MSG_BYE);
+        dyti_hub_frame_fini(&frame);
+    }
+}
+
 static void *run(void *arg)
 {
     struct dyt_session *s = arg;
     enum dyt_status st = serve(s);
 
     die(s, st);
-    if (st == DYT_OK) { /* leaving: the manager hears it */
-        struct dyti_envelope e =
-            dyti_hub_client_stamp(s->client, DYTI_MSG_BYE, 0);
-        struct dyti_buffer buffer;
-
-        (void)dyti_session_send(s, dyti_wire_empty(&e, &buffer), &buffer);
+    if (st == DYT_OK) {
+        part(s);
     }
     return NULL;
 }

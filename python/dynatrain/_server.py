@@ -1,7 +1,6 @@
 """What the workers of servers have in common: rows of a module's own tensors,
 their place in the replica, layers that cannot be written."""
 
-import time
 from typing import Any, Dict, List, Optional, Tuple
 
 from dynatrain import errors
@@ -79,16 +78,6 @@ def all_here() -> None:
     group: Any
     for group in (groups.get_tp_group(), groups.get_pp_group()):
         group.barrier()
-
-
-def when_free(join: Any) -> Any:
-    """A place in a job that was left a moment ago may still be taken."""
-    for _ in range(50):
-        try:
-            return join()
-        except errors.BusyError:
-            time.sleep(0.1)
-    return join()
 
 
 def is_packed(module: Any) -> bool:

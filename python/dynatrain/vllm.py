@@ -88,8 +88,8 @@ class Server:
             head = "LMHead" in type(module).__name__  # packs a tied weight
             if rows[index].staged or (head and _server.is_packed(module)):
                 self.packed.setdefault(first, []).append(module)
-        self.receiver = _server.when_free(lambda: Receiver(
-            self.model, rows=rows, rules=rules, **{**place, **given}))
+        self.receiver = Receiver(self.model, rows=rows, rules=rules,
+                                 **{**place, **given})
 
     def receive(self, version: int = 0, timeout: Optional[float] = None
                 ) -> Optional[Report]:

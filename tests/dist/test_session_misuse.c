@@ -121,6 +121,47 @@ static void a_jobs_name_goes_with_its_last_member(void **state)
     dyti_session_manager_close(manager);
 }
 
+/* A manager that is slow to say who left. */
+static void say_slowly(void *arg, const char *line)
+{
+    static const struct timespec slow = {.tv_nsec = 100 * MS};
+    atomic_bool *left = arg;
+
+    if (strstr(line, " left") != NULL) {
+        (void)nanosleep(&slow, NULL);
+        atomic_store(left, true);
+    }
+}
+
+/* So that whoever joins at that place next finds it free. */
+static void leaving_returns_when_the_manager_knows(void **state)
+{
+    const char *folder = session_folder();
+    struct dyti_session_manager *manager = NULL;
+    struct dyti_manager_params p = {.say = say_slowly};
+    atomic_bool left = false;
+    struct member m;
+    pthread_t thread;
+
+    (void)state;
+    describe(&m, folder, DYT_ROLE_RECEIVER, 0, 0, 1);
+    p.address = m.address;
+    p.say_arg = &left;
+    assert_ok(dyti_session_manager_open(&p, &manager));
+    assert_int_equal(0, pthread_create(&thread, NULL, run_manager, manager));
+    for (uint32_t turn = 0; turn < 3; turn++) {
+        atomic_store(&left, false);
+        assert_ok(dyt_session_join(&m.join, &m.session));
+        dyt_session_leave(m.session);
+        assert_true(atomic_load(&left));
+    }
+    m.session = NULL;
+    leave(&m);
+    dyti_session_manager_stop(manager);
+    pthread_join(thread, NULL);
+    dyti_session_manager_close(manager);
+}
+
 /* ---- order --------------------------------------------------------------- */
 
 /* A receive that ends at its deadline says what it waited for. */
@@ -199,6 +240,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_attribute_has_a_name),
     cmocka_unit_test(a_deadline_says_what_was_missing),
     cmocka_unit_test(a_jobs_name_goes_with_its_last_member),
+    cmocka_unit_test(leaving_returns_when_the_manager_knows),
     cmocka_unit_test(calls_before_publish_say_what_is_missing),
 };
 DYT_TEST_MAIN(tests)

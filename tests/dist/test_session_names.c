@@ -41,6 +41,29 @@ static void one_place_is_one_member(void **state)
     all_leave(t, 1, r, 4);
 }
 
+/* Ranks that join again at once, as a server does that is set up otherwise:
+ * nothing of who left is in their way. */
+static void a_place_is_free_when_its_member_has_left(void **state)
+{
+    const char *folder = session_folder();
+    struct member *t[1] = {small(folder, DYT_ROLE_TRAINER, 0, 0, 1)};
+    struct member *r[3];
+
+    (void)state;
+    all_ok(t, 1, enter);
+    for (uint64_t turn = 1; turn <= 20; turn++) {
+        for (uint32_t i = 0; i < 3; i++) {
+            r[i] = small(folder, DYT_ROLE_RECEIVER, 0, i, 3);
+        }
+        all_ok(r, 3, enter);
+        pass_on(t, 1, r, 3, turn);
+        for (uint32_t i = 0; i < 3; i++) {
+            leave(r[i]);
+        }
+    }
+    leave(t[0]);
+}
+
 static void coordinates_are_one_members(void **state)
 {
     const char *folder = session_folder();
@@ -320,6 +343,7 @@ static void a_trainer_publishes_a_draft_by_itself(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(one_place_is_one_member),
+    cmocka_unit_test(a_place_is_free_when_its_member_has_left),
     cmocka_unit_test(coordinates_are_one_members),
     cmocka_unit_test(stages_are_ranks_of_one_trainer),
     cmocka_unit_test(rows_of_any_dtype_come_in_any_order),

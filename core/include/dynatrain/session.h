@@ -331,8 +331,10 @@ DYT_API enum dyt_status dyt_session_restore(dyt_session *session,
 /** End the blocking calls of this session with DYT_ERR_CANCELLED. */
 DYT_API void dyt_session_interrupt(dyt_session *session);
 
-/** Leave the job; a running transfer is aborted.  NULL is allowed.  Calls of
- *  other threads end with DYT_ERR_STATE and are waited for; in a hook the
+/** Leave the job; a running transfer is aborted.  NULL is allowed.  When it
+ *  returns the manager has taken it, and the place is free for whoever joins
+ *  (one that does not answer is not waited for longer than 2 s).  Calls of
+ * other threads end with DYT_ERR_STATE and are waited for; in a hook the
  *  session is left when the call that runs the hook returns.  In a child that
  *  was forked the session is its parent's: nothing is done, and any other call
  *  answers DYT_ERR_STATE. */
