@@ -10,10 +10,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #define PIECE       (uint64_t)4096
 #define LOANS       3u
@@ -152,7 +155,29 @@ static const struct dyti_memory_ops memory = {.struct_size = sizeof(memory),
 /* ---- those who come uninvited -----------------------------------------------
  */
 
-/* Names that processes of this network listen on now. */
+/* Is it a socket of this process? */
+static bool is_ours(unsigned long inode)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    const struct dirent *entry;
+    char want[64], have[64];
+    bool found = false;
+
+    snprintf(want, sizeof(want), "socket:[%lu]", inode);
+    while (!found && folder != NULL && (entry = readdir(folder)) != NULL) {
+        ssize_t length =
+            readlinkat(dirfd(folder), entry->d_name, have, sizeof(have) - 1);
+
+        have[length > 0 ? length : 0] = '\0';
+        found = strcmp(want, have) == 0;
+    }
+    if (folder != NULL) {
+        (void)closedir(folder);
+    }
+    return found;
+}
+
+/* Names that this process listens on now; others' are other runs'. */
 static uint32_t names(uint64_t *out, uint32_t room)
 {
     FILE *file = fopen("/proc/net/unix", "re");
@@ -161,8 +186,11 @@ static uint32_t names(uint64_t *out, uint32_t room)
 
     while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
         const char *at = strstr(line, "@dynatrain-lend-");
+        unsigned long inode = 0;
 
-        if (at != NULL && count < room) {
+        if (at != NULL && count < room &&
+            sscanf(line, "%*s %*s %*s %*s %*s %*s %lu", &inode) == 1 &&
+            is_ours(inode)) {
             out[count++] = strtoull(at + strlen("@dynatrain-lend-"), NULL, 16);
         }
     }
@@ -179,7 +207,10 @@ static void be_other_user(const struct scene *s, const uint64_t *name,
     char byte;
     uint32_t gone = 0;
 
-    if (setresuid(65534, 65534, 65534) != 0) {
+    /* No listener lives on in it, nor it after its parent. */
+    if (close_range(STDERR_FILENO + 1, ~0u, 0) != 0 ||
+        setresuid(65534, 65534, 65534) != 0 ||
+        prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) {
         _exit(1);
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -197,11 +228,11 @@ static void be_other_user(const struct scene *s, const uint64_t *name,
             gone++;
         }
     }
-    atomic_store(&s->shared->stranger_ok, gone == 2 * count ? 1u : 2u);
+    atomic_store(&s->shared->stranger_ok,
+                 count > 0 && gone == 2 * count ? 1u : 2u);
     _exit(0);
 }
 
-/* All names, as a rank cannot tell its own: it is one of them. */
 static void disturb(const struct scene *s)
 {
     static const char rubbish[] = "who is there?";
