@@ -16,6 +16,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define PIECE       (uint64_t)4096
@@ -46,6 +47,7 @@ struct scene {
     struct {
         struct dyti_abort_word abort;
         _Atomic uint32_t stranger_ok;
+        _Atomic uint32_t stranger; /* process of DEED_OTHER_USER */
     } * shared;
     void *region;
     uint64_t region_bytes;
@@ -240,9 +242,12 @@ static void disturb(const struct scene *s)
     uint32_t count = names(name, 64);
 
     if (s->deed == DEED_OTHER_USER) {
-        if (fork() == 0) {
+        pid_t child = fork();
+
+        if (child == 0) {
             be_other_user(s, name, count);
         }
+        atomic_store(&s->shared->stranger, (uint32_t)child);
         return;
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -262,6 +267,16 @@ static void disturb(const struct scene *s)
         }
     }
     atomic_store(&s->shared->stranger_ok, count > 0 ? 1u : 2u);
+}
+
+/* By now nobody listens any more: it ends, and has said what it met. */
+static void await_stranger(const struct scene *s, uint32_t rank)
+{
+    pid_t child = (pid_t)atomic_load(&s->shared->stranger);
+
+    if (s->deed == DEED_OTHER_USER && rank == s->doer && child > 0) {
+        (void)waitpid(child, NULL, 0);
+    }
 }
 
 /* ---- a rank ----------------------------------------------------------------
@@ -377,6 +392,7 @@ static void body(struct dyt_rank *me)
     if (me->kind == DYT_RANKS_PROCESSES) { /* threads share theirs */
         rank_true(me, open_files() == files);
     }
+    await_stranger(s, me->rank);
     if (st == DYT_OK) {
         check_asked(me, a);
     }
