@@ -9,6 +9,17 @@
 /* ---- session_mirror.c -----------------------------------------------------
  */
 
+/* The rows of a view once more, to be changed: *out_view is of *out_row, which
+ * the caller frees. */
+enum dyt_status dyti_session_copy_rows(const struct dyt_view *view,
+                                       struct dyt_row **out_row,
+                                       struct dyt_view *out_view);
+/* … those on devices in the other set of a mapped receiver. */
+enum dyt_status dyti_session_rows_of_second(const struct dyt_session *s,
+                                            const struct dyt_view *view,
+                                            struct dyt_row **out_row,
+                                            struct dyt_view *out_view);
+
 /* The rows on devices, looked at: `st` and its words are what is wrong with
  * them otherwise, and what is wrong of their memory comes behind it. */
 enum dyt_status dyti_session_open_devices(struct dyt_session *s,

@@ -20,25 +20,13 @@ static enum dyt_status second_there(struct dyt_session *s,
                                     const struct dyt_view *view,
                                     const struct dyti_row_pieces *pieces)
 {
-    struct dyt_row *row = calloc(view->row_count + 1u, sizeof(*row));
-    struct dyt_view other = {.struct_size = sizeof(other),
-                             .row_struct_size = sizeof(*row),
-                             .row = row,
-                             .row_count = view->row_count};
-    enum dyt_status st;
+    struct dyt_row *row = NULL;
+    struct dyt_view other;
+    enum dyt_status st = dyti_session_rows_of_second(s, view, &row, &other);
 
-    if (row == NULL) {
-        return DYTI_FAIL(DYT_ERR_NOMEM, "%llu rows",
-                         (unsigned long long)view->row_count);
-    }
-    memcpy(row, view->row, view->row_count * sizeof(*row));
-    for (uint64_t i = 0; i < view->row_count; i++) {
-        void *data = dyti_device_sets_row(s->sets, i, 1);
-
-        row[i].data = data != NULL ? data : row[i].data;
-    }
-    st = dyti_memory_view_build_there(s->catalogue, &other, pieces,
-                                      &s->there_second);
+    st = st != DYT_OK ? st
+                      : dyti_memory_view_build_there(s->catalogue, &other,
+                                                     pieces, &s->there_second);
     free(row);
     return st;
 }

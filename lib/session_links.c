@@ -27,19 +27,11 @@ static enum dyt_status second_memory(struct dyt_session *s,
                                      const struct dyt_view *first,
                                      const struct dyti_row_pieces *pieces)
 {
-    struct dyt_row *row = calloc(s->row_count + 1u, sizeof(*row));
-    struct dyt_view view = {.struct_size = sizeof(view),
-                            .row_struct_size = sizeof(*row),
-                            .row = row,
-                            .row_count = s->row_count};
-    enum dyt_status st;
+    struct dyt_row *row = NULL;
+    struct dyt_view view;
+    enum dyt_status st = dyti_session_copy_rows(first, &row, &view);
 
-    if (row == NULL) {
-        return DYTI_FAIL(DYT_ERR_NOMEM, "%llu rows",
-                         (unsigned long long)s->row_count);
-    }
-    memcpy(row, first->row, s->row_count * sizeof(*row));
-    for (uint64_t i = 0; i < s->row_count; i++) {
+    for (uint64_t i = 0; st == DYT_OK && i < view.row_count; i++) {
         const struct dyt_row *other =
             s->second_mirror == NULL ? NULL
                                      : &dyti_mirror_rows(s->second_mirror)[i];
@@ -53,7 +45,9 @@ static enum dyt_status second_memory(struct dyt_session *s,
             row[i].fd_offset = other->fd_offset;
         }
     }
-    st = dyti_memory_view_build(s->catalogue, &view, pieces, &s->second);
+    st = st != DYT_OK
+             ? st
+             : dyti_memory_view_build(s->catalogue, &view, pieces, &s->second);
     free(row);
     return st;
 }

@@ -47,30 +47,54 @@ enum dyt_status dyti_session_look_at_devices(struct dyt_session *s,
                             : DYTI_FAIL(st, "%s; %s", words, found.text);
 }
 
-/* The same rows in the other set of a mapped receiver. */
-static enum dyt_status mirror_second(struct dyt_session *s,
-                                     const struct dyt_view *view,
-                                     const struct dyti_row_pieces *there,
-                                     const struct dyti_row_pieces *here)
+enum dyt_status dyti_session_copy_rows(const struct dyt_view *view,
+                                       struct dyt_row **out_row,
+                                       struct dyt_view *out_view)
 {
     struct dyt_row *row = calloc(view->row_count + 1u, sizeof(*row));
-    struct dyt_view other = {.struct_size = sizeof(other),
-                             .row_struct_size = sizeof(*row),
-                             .row = row,
-                             .row_count = view->row_count};
-    enum dyt_status st;
 
     if (row == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "%llu rows",
                          (unsigned long long)view->row_count);
     }
     memcpy(row, view->row, view->row_count * sizeof(*row));
-    for (uint64_t i = 0; i < view->row_count; i++) {
+    *out_row = row;
+    *out_view = (struct dyt_view){.struct_size = sizeof(*out_view),
+                                  .row_struct_size = sizeof(*row),
+                                  .row = row,
+                                  .row_count = view->row_count};
+    return DYT_OK;
+}
+
+enum dyt_status dyti_session_rows_of_second(const struct dyt_session *s,
+                                            const struct dyt_view *view,
+                                            struct dyt_row **out_row,
+                                            struct dyt_view *out_view)
+{
+    enum dyt_status st = dyti_session_copy_rows(view, out_row, out_view);
+
+    for (uint64_t i = 0; st == DYT_OK && i < view->row_count; i++) {
         void *data = dyti_device_sets_row(s->sets, i, 1);
 
-        row[i].data = data != NULL ? data : row[i].data;
+        if (data != NULL) {
+            (*out_row)[i].data = data;
+        }
     }
-    st = dyti_mirror_open(s->devices, &other, there, &s->second_mirror);
+    return st;
+}
+
+static enum dyt_status mirror_second(struct dyt_session *s,
+                                     const struct dyt_view *view,
+                                     const struct dyti_row_pieces *there,
+                                     const struct dyti_row_pieces *here)
+{
+    struct dyt_row *row = NULL;
+    struct dyt_view other;
+    enum dyt_status st = dyti_session_rows_of_second(s, view, &row, &other);
+
+    st = st != DYT_OK
+             ? st
+             : dyti_mirror_open(s->devices, &other, there, &s->second_mirror);
     st = st != DYT_OK ? st
                       : dyti_mirror_bind(s->second_mirror, s->catalogue, &other,
                                          there, here, true);

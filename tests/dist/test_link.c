@@ -8,32 +8,6 @@
 /* ---- one link, several versions -------------------------------------------
  */
 
-static void add_hash(struct lw_member *m, unsigned char *at, uint32_t bytes,
-                     uint32_t tensor, uint64_t index, void *arg)
-{
-    uint64_t bits = 0;
-
-    (void)m;
-    memcpy(&bits, at, bytes);
-    *(uint64_t *)arg +=
-        dyti_content_mix(dyti_content_salt(tensor, DYTI_PARAM), index, bits);
-}
-
-/* Hashes of all rows are those of all their elements. */
-static void check_hashes(struct dyt_rank *me, struct lw_member *m)
-{
-    uint64_t want = 0, sum = 0;
-
-    lw_each(m, dyti_link_live_set(m->link), add_hash, &want);
-    for (uint32_t i = 0; i < m->row_count; i++) {
-        uint64_t hash = 0;
-
-        rank_ok(me, dyti_link_row_hash(m->link, i, &hash));
-        sum += hash;
-    }
-    rank_true(me, sum == want);
-}
-
 static void check_arrived(struct dyt_rank *me, struct lw_member *m,
                           uint64_t version)
 {
@@ -50,7 +24,7 @@ static void check_arrived(struct dyt_rank *me, struct lw_member *m,
     }
     rank_true(me, lw_guards(m));
     rank_ok(me, dyti_link_valid(m->link));
-    check_hashes(me, m);
+    lw_check_hashes(me, m);
 }
 
 static void run_versions(struct dyt_rank *me, struct lw_member *m)

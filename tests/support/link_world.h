@@ -417,4 +417,31 @@ static inline void lw_case_fini(struct lw_case *c)
     dyti_model_destroy(c->model);
 }
 
+static inline void lw_add_hash(struct lw_member *m, unsigned char *at,
+                               uint32_t bytes, uint32_t tensor, uint64_t index,
+                               void *arg)
+{
+    uint64_t bits = 0;
+
+    (void)m;
+    memcpy(&bits, at, bytes);
+    *(uint64_t *)arg +=
+        dyti_content_mix(dyti_content_salt(tensor, DYTI_PARAM), index, bits);
+}
+
+/* Hashes of all rows are those of all their elements. */
+static inline void lw_check_hashes(struct dyt_rank *me, struct lw_member *m)
+{
+    uint64_t want = 0, sum = 0;
+
+    lw_each(m, dyti_link_live_set(m->link), lw_add_hash, &want);
+    for (uint32_t i = 0; i < m->row_count; i++) {
+        uint64_t hash = 0;
+
+        rank_ok(me, dyti_link_row_hash(m->link, i, &hash));
+        sum += hash;
+    }
+    rank_true(me, sum == want);
+}
+
 #endif /* DYT_LINK_WORLD_H */
