@@ -376,8 +376,10 @@ static void memory_that_was_unmapped_is_an_error(void **state)
     assert_status(DYT_ERR_IO, run(&f.guarded, &copy, 1));
     assert_error_has("it was unmapped");
     munmap(f.shared[0], PAGE);
-    assert_status(DYT_ERR_IO, run(&f.guarded, &copy, 1));
-    assert_error_has("it was unmapped");
+    if (!dyt_test_instrumented()) { /* valgrind calls the question a fault */
+        assert_status(DYT_ERR_IO, run(&f.guarded, &copy, 1));
+        assert_error_has("it was unmapped");
+    }
     teardown(&f);
 }
 
