@@ -324,8 +324,11 @@ static void a_descriptor_is_looked_at_before_it_is_mapped(void **state)
 /* As much as no machine has, of which only what is touched is taken. */
 static void reserved_memory_takes_none(void **state)
 {
-    /* tools that run it have fewer addresses */
-    const uint64_t most = dyt_test_instrumented() ? 1ull << 40 : 1ull << 43;
+    /* Sanitizers have fewer addresses, valgrind fewer than there is memory. */
+    const bool few = dyt_test_stride(2) == 2;
+    const uint64_t most = few                       ? 1ull << 30
+                          : dyt_test_instrumented() ? 1ull << 40
+                                                    : 1ull << 43;
     struct dyti_segment_mem mem;
     uint64_t touched = 1;
     char needed[64];
@@ -337,8 +340,10 @@ static void reserved_memory_takes_none(void **state)
     assert_non_null(mem.base);
     assert_ok(dyti_memory_host.touched(&mem, 0, 1ull << 30, &touched));
     assert_int_equal(0, touched);
-    assert_status(DYT_ERR_NOMEM, dyti_segment_check_room(&mem));
-    assert_error_has(needed);
+    if (!few) {
+        assert_status(DYT_ERR_NOMEM, dyti_segment_check_room(&mem));
+        assert_error_has(needed);
+    }
     memset(mem.base, 1, 4096);
     dyti_segment_close(&mem);
     assert_null(mem.base);
