@@ -282,18 +282,6 @@ static void await_stranger(const struct scene *s, uint32_t rank)
 /* ---- a rank ----------------------------------------------------------------
  */
 
-static uint32_t open_files(void)
-{
-    DIR *folder = opendir("/proc/self/fd");
-    uint32_t count = 0;
-
-    while (folder != NULL && readdir(folder) != NULL) {
-        count++;
-    }
-    (void)closedir(folder);
-    return count;
-}
-
 struct asked {
     struct dyti_memory_loan loan[DYT_RANKS_MAX * LOANS];
     struct dyti_memory_borrowed borrowed[DYT_RANKS_MAX * LOANS];
@@ -339,15 +327,17 @@ static void limit_files(struct dyt_rank *me, const struct scene *s)
 
     if (s->more_files[me->rank] > 0) {
         rank_true(me, getrlimit(RLIMIT_NOFILE, &limit) == 0);
-        limit.rlim_cur = open_files() + s->more_files[me->rank];
+        limit.rlim_cur = dyt_open_files() + s->more_files[me->rank];
         rank_true(me, setrlimit(RLIMIT_NOFILE, &limit) == 0);
     }
 }
 
-static void body(struct dyt_rank *me)
+static struct dyti_group_params group_of(const struct dyt_rank *me)
 {
     const struct scene *s = me->arg;
-    struct dyti_group_params group = {.struct_size = sizeof(group),
+
+    return (struct dyti_group_params){.struct_size =
+                                          sizeof(struct dyti_group_params),
                                       .name = "lend",
                                       .rank = me->rank,
                                       .size = me->size,
@@ -356,6 +346,12 @@ static void body(struct dyt_rank *me)
                                       .abort = &s->shared->abort,
                                       .timeout_ns = PATIENCE_NS,
                                       .oversubscribed = true};
+}
+
+static void body(struct dyt_rank *me)
+{
+    const struct scene *s = me->arg;
+    struct dyti_group_params group = group_of(me);
     struct dyti_group all = {
         .ops = &dyti_group_shm, .rank = me->rank, .size = me->size};
     struct dyti_memory_loan own[LOANS];
@@ -380,7 +376,7 @@ static void body(struct dyt_rank *me)
     p.want_count = a->count;
     rank_ok(me, dyti_group_shm.open(&group, &all.self));
     limit_files(me, s);
-    files = open_files();
+    files = dyt_open_files();
     st = dyti_lend_pieces(&p, &met);
     rank_ok(me, met);
     if (st != s->status[me->rank] ||
@@ -390,7 +386,7 @@ static void body(struct dyt_rank *me)
                    dyti_error_text());
     }
     if (me->kind == DYT_RANKS_PROCESSES) { /* threads share theirs */
-        rank_true(me, open_files() == files);
+        rank_true(me, dyt_open_files() == files);
     }
     await_stranger(s, me->rank);
     if (st == DYT_OK) {
@@ -552,15 +548,7 @@ static void strangers_change_nothing(void **state)
 static void silent_body(struct dyt_rank *me)
 {
     const struct scene *s = me->arg;
-    struct dyti_group_params group = {.struct_size = sizeof(group),
-                                      .name = "lend",
-                                      .rank = me->rank,
-                                      .size = me->size,
-                                      .shared = s->region,
-                                      .shared_bytes = s->region_bytes,
-                                      .abort = &s->shared->abort,
-                                      .timeout_ns = PATIENCE_NS,
-                                      .oversubscribed = true};
+    struct dyti_group_params group = group_of(me);
     uint64_t line[2] = {0}, lines[4], counts[2] = {sizeof(line), sizeof(line)};
     void *self = NULL;
     int fd = -1;

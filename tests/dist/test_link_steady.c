@@ -3,7 +3,6 @@
  * links at once; and stacked experts of three dimensions arrive. */
 #include "link_world.h"
 
-#include <dirent.h>
 #include <malloc.h>
 
 #define SEED 4242u
@@ -46,20 +45,6 @@ void *__wrap_aligned_alloc(size_t align, size_t bytes)
     return __real_aligned_alloc(align, bytes);
 }
 
-static uint32_t count_files(void)
-{
-    DIR *dir = opendir("/proc/self/fd");
-    uint32_t count = 0;
-
-    while (dir != NULL && readdir(dir) != NULL) {
-        count++;
-    }
-    if (dir != NULL) {
-        (void)closedir(dir);
-    }
-    return count;
-}
-
 /* Pages of addresses that this process has. */
 static uint64_t count_pages(void)
 {
@@ -94,14 +79,14 @@ static void steady_body(struct dyt_rank *me)
     params = lw_params(m);
     rank_ok(me, dyti_link_open(&params, &m->link));
     rank_ok(me, dyti_link_run(m->link, 1, 1, &report));
-    files = count_files();
+    files = dyt_open_files();
     pages = count_pages();
     before = atomic_load(&allocations);
     for (uint64_t i = 2; i <= runs; i++) {
         rank_ok(me, dyti_link_run(m->link, i, i, &report));
     }
     rank_true(me, atomic_load(&allocations) == before);
-    rank_true(me, count_files() == files);
+    rank_true(me, dyt_open_files() == files);
     rank_true(me, count_pages() <= pages + 64); /* stdio, stacks */
     rank_true(me, m->is_source ||
                       lw_check(m, dyti_link_live_set(m->link), 1).count == 0);

@@ -3,24 +3,10 @@
  * have or that may not be written is refused when it is published. */
 #include "session_members.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 
 /* ---- what this process has ----------------------------------------------- */
-
-static size_t descriptors(void)
-{
-    DIR *dir = opendir("/proc/self/fd");
-    size_t n = 0;
-
-    assert_non_null(dir);
-    while (readdir(dir) != NULL) {
-        n++;
-    }
-    closedir(dir);
-    return n;
-}
 
 static size_t mappings(void)
 {
@@ -143,13 +129,13 @@ static void versions_leave_nothing_behind(void **state)
         for (uint64_t v = 1; v <= 24; v++) {
             pass_on(t, 1, r, 1, v);
             if (v == 4) {
-                fds = descriptors();
+                fds = dyt_open_files();
                 maps = mappings();
                 bytes = resident_bytes();
                 scratch = r[0]->report.scratch_bytes;
             }
         }
-        assert_int_equal(fds, descriptors());
+        assert_int_equal(fds, dyt_open_files());
         assert_int_equal(scratch, r[0]->report.scratch_bytes);
         if (!dyt_test_instrumented()) {
             /* threads come and go, with stacks and heaps of their own */
@@ -182,7 +168,7 @@ static void descriptors_do_not_grow_with_tensors(void **state)
             all_ok(r, 1, enter);
             pass_on(t, 1, r, 1, 1);
             pass_on(t, 1, r, 1, 2);
-            used[many] = descriptors();
+            used[many] = dyt_open_files();
             all_leave(t, 1, r, 1);
         }
         assert_int_equal(used[0], used[1]);
@@ -286,7 +272,7 @@ static size_t used_by_tiny(uint32_t tensors, bool in_file)
             assert_true(r.data[i] == (held ? (float)(i + v) : 0.0f));
         }
     }
-    used = descriptors();
+    used = dyt_open_files();
     leave_tiny(&r);
     leave_tiny(&t);
     return used;

@@ -2,8 +2,6 @@
  * stay, nothing grows.  Ranks as threads and as processes. */
 #include "switch_world.h"
 
-#include <dirent.h>
-
 #define ROUND_TRIPS sw_rounds(5u, 3u)
 
 struct trip {
@@ -12,20 +10,6 @@ struct trip {
     const struct sw_memory *memory;
     struct dyti_world_switch_options options;
 };
-
-static uint32_t open_files(void)
-{
-    DIR *dir = opendir("/proc/self/fd");
-    uint32_t count = 0;
-
-    while (dir != NULL && readdir(dir) != NULL) {
-        count++;
-    }
-    if (dir != NULL) {
-        closedir(dir);
-    }
-    return count;
-}
 
 static uint64_t touched(const struct sw_rank *rank)
 {
@@ -91,12 +75,12 @@ static void trip_body(struct sw_rank *rank, const struct trip *trip)
     for (uint64_t n = 0; n < ROUND_TRIPS && me->wrong[0] == '\0'; n++) {
         if (n == 2) { /* everything has been touched twice */
             memory = touched(rank);
-            files = open_files();
+            files = dyt_open_files();
         }
         round_trip(rank, trip, n, &report);
     }
     rank_true(me, touched(rank) == memory);
-    rank_true(me, me->kind == DYT_RANKS_THREADS || open_files() == files);
+    rank_true(me, me->kind == DYT_RANKS_THREADS || dyt_open_files() == files);
     rank_true(me, was == dyti_world_region(rank->world, me->rank,
                                            DYTI_ARENA_TRAIN, DYTI_PARAM));
 }
@@ -134,7 +118,7 @@ static void run_trip(enum dyt_ranks_kind kind, uint64_t seed)
 /* 20 draws × 10 switches by threads, as many by processes. */
 static void processes_come_back_bit_equal(void **state)
 {
-    uint32_t files = open_files();
+    uint32_t files = dyt_open_files();
 
     (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++) {
@@ -142,7 +126,7 @@ static void processes_come_back_bit_equal(void **state)
             run_trip(DYT_RANKS_PROCESSES, seed);
         }
     }
-    assert_int_equal(files, open_files());
+    assert_int_equal(files, dyt_open_files());
 }
 
 static void threads_come_back_bit_equal(void **state)

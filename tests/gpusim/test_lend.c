@@ -85,7 +85,7 @@ static void a_process_borrows_pieces(void **state)
     assert_int_equal(8 * MIB, loan.span);
     /* What keeps files open the first time has kept them. */
     for (uint32_t round = 0; round < 2; round++) {
-        here = open_files();
+        here = dyt_open_files();
         there = asked(DYT_OK, &peer, .what = ORDER_FILES).number;
         asked(DYT_OK, &peer, .what = ORDER_BORROW, .loan = loan);
         give_pieces(&peer, 0, &loan);
@@ -94,7 +94,7 @@ static void a_process_borrows_pieces(void **state)
         asked(DYT_OK, &peer, .what = ORDER_GROW);
         asked(DYT_OK, &peer, .what = ORDER_GIVE_BACK);
     }
-    assert_int_equal(here, open_files());
+    assert_int_equal(here, dyt_open_files());
     assert_int_equal(there, asked(DYT_OK, &peer, .what = ORDER_FILES).number);
     assert_true(words_are(foreign_at(&f, MIB), 6 * MIB, MIB / 4, 2));
     assert_true(words_are(foreign_at(&f, 7 * MIB), MIB, 7 * MIB / 4, 0));

@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "base/log.h"
 
+#include <dirent.h>
 #include <ftw.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -82,6 +83,20 @@ static inline uint64_t dyt_test_rounds(uint64_t quick, uint64_t full)
         return quick > 10 ? quick / 10 : 1;
     }
     return quick;
+}
+
+/* Descriptors of this process, to be compared: those of the look count too. */
+static inline uint32_t dyt_open_files(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    uint32_t count = 0;
+
+    assert_non_null(folder);
+    while (readdir(folder) != NULL) {
+        count++;
+    }
+    (void)closedir(folder);
+    return count;
 }
 
 #define DYT_TEST_COUNT(array) (sizeof(array) / sizeof((array)[0]))

@@ -4,7 +4,6 @@
 #include "base/descriptors.h"
 #include "base/process.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -13,18 +12,6 @@
 #include <sys/wait.h>
 
 #define FILES 5u
-
-static uint32_t open_files(void)
-{
-    DIR *folder = opendir("/proc/self/fd");
-    uint32_t count = 0;
-
-    while (folder != NULL && readdir(folder) != NULL) {
-        count++;
-    }
-    (void)closedir(folder);
-    return count;
-}
 
 /* Files that say by their sizes which they are. */
 static void make_files(int fd[FILES])
@@ -96,7 +83,7 @@ static void what_has_no_room_is_closed(void **state)
     make_files(fd);
     assert_int_equal(
         0, socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair));
-    before = open_files();
+    before = dyt_open_files();
     for (uint32_t room = 0; room <= FILES; room++) {
         assert_int_equal(0,
                          dyti_descriptors_send(pair[0], "word", 5, fd, FILES));
@@ -105,7 +92,7 @@ static void what_has_no_room_is_closed(void **state)
         assert_int_equal(room, count);
         are_files(got, room);
         dyti_descriptors_close(got, room);
-        assert_int_equal(before, open_files());
+        assert_int_equal(before, dyt_open_files());
     }
     close(pair[0]);
     close(pair[1]);
