@@ -41,6 +41,18 @@ static int span_file(const char *name)
     return fd;
 }
 
+// A child of fork() has the forking thread only: nobody else may be in the
+// middle of anything.
+static void before_fork()
+{
+    sim.lock.lock();
+}
+
+static void in_parent()
+{
+    sim.lock.unlock();
+}
+
 // A child of fork() allocates in files of its own: what was there before it
 // shares with its parent, as memory of a device that both have mapped.
 static void in_child()
@@ -49,6 +61,7 @@ static void in_child()
     const int shared = MAP_SHARED | MAP_NORESERVE | MAP_FIXED;
     uint64_t from = up(m->next, PAGE);
 
+    sim.lock.renew();
     m->data_fd = span_file("gpusim.data");
     m->written_fd = span_file("gpusim.written");
     m->alive_fd = span_file("gpusim.alive");
@@ -81,7 +94,7 @@ void open_arena()
     m->reader = static_cast<work_id *>(must(
         mmap(nullptr, grains, PROT_READ | PROT_WRITE, own, -1, 0), "reader"));
     m->next = GUARD;
-    pthread_atfork(nullptr, nullptr, in_child);
+    pthread_atfork(before_fork, in_parent, in_child);
 }
 
 bool in_arena(const void *ptr)

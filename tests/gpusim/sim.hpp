@@ -278,6 +278,12 @@ class lendable_mutex
     }
     // Let others in; false: not from in here.
     bool lend();
+    // In a child of fork(), whose parent had it: the owner is no thread here.
+    void renew()
+    {
+        new (&mutex) std::recursive_mutex;
+        depth = 0;
+    }
 
   private:
     std::recursive_mutex mutex;

@@ -3,7 +3,10 @@
 #include "gpusim/sim_test.h"
 
 #include <cuda.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #define GRAIN ((size_t)2 << 20)
 
@@ -270,6 +273,46 @@ static void another_process_opens_by_handle(void **state)
                       cudaIpcGetMemHandle(&handle, data + 1));
 }
 
+static _Atomic bool is_called;
+
+/* Calls all the time, until it is told to end. */
+static void *calls(void *arg)
+{
+    struct gpusim_machine machine;
+
+    (void)arg;
+    while (atomic_load(&is_called)) {
+        gpusim_get_machine(&machine);
+    }
+    return NULL;
+}
+
+static bool child_allocates(void *arg)
+{
+    void *at = NULL;
+
+    (void)arg;
+    (void)alarm(20);
+    return cudaMalloc(&at, 64) == cudaSuccess && cudaFree(at) == cudaSuccess;
+}
+
+/* In the middle of whose call a child begins: it does not have that thread. */
+static void a_child_finds_nothing_held(void **state)
+{
+    pthread_t thread;
+    bool all = true;
+
+    (void)state;
+    atomic_store(&is_called, true);
+    assert_int_equal(0, pthread_create(&thread, NULL, calls, NULL));
+    for (uint32_t i = 0; i < 50 && all; i++) {
+        all = in_a_child(child_allocates, NULL);
+    }
+    atomic_store(&is_called, false);
+    assert_int_equal(0, pthread_join(thread, NULL));
+    assert_true(all);
+}
+
 static void pointers_say_what_they_are(void **state)
 {
     struct cudaPointerAttributes attributes;
@@ -295,6 +338,7 @@ static const struct CMUnitTest tests[] = {
     sim_test(memory_ends),
     sim_test(another_process_maps_by_descriptor),
     sim_test(another_process_opens_by_handle),
+    sim_test(a_child_finds_nothing_held),
     sim_test(pointers_say_what_they_are),
 };
 DYT_TEST_MAIN(tests)
