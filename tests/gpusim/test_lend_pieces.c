@@ -147,14 +147,11 @@ static void use_one(struct dyt_rank *me, uint32_t ordinal)
     const struct scene *s = me->arg;
     const struct dyti_cuda_calls *calls = NULL;
     char name[DYTI_CUDA_UUID];
-    struct gpusim_machine m;
     CUdevice device = 0;
     CUuuid uuid;
 
     if (gpusim_simulates()) {
-        gpusim_get_machine(&m);
-        m.device_count = (int)s->devices;
-        gpusim_set_machine(&m);
+        gpusim_have_devices((int)s->devices);
     }
     rank_ok(me, dyti_cuda_calls(&calls));
     rank_true(me, calls->cuDeviceGet(&device, (int)ordinal) == CUDA_SUCCESS &&
