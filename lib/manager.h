@@ -13,6 +13,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* 31 years: what is longer is cut to it, as sums of three must not overflow. */
+#define DYTI_SESSION_LONGEST_NS 1000000000000000000ll
+
 struct dyti_manager_params {
     const char *address;
     const char *job;  /* NULL: that of the first member */

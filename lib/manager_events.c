@@ -13,27 +13,29 @@
 
 static struct dyti_fleet_place place_of(const struct dyti_msg_join *j)
 {
-    struct dyti_fleet_place p = {.role = j->role == DYTI_FLEET_TRAINER
-                                             ? DYTI_FLEET_TRAINER
-                                             : DYTI_FLEET_RECEIVER,
-                                 .replica = j->replica,
-                                 .rank = j->rank,
-                                 .size = j->size,
-                                 .tp_rank = j->tp_rank,
-                                 .tp_size = j->tp_size,
-                                 .pp_rank = j->pp_rank,
-                                 .pp_size = j->pp_size,
-                                 .dp_rank = j->dp_rank,
-                                 .dp_size = j->dp_size,
-                                 .ep_rank = j->ep_rank,
-                                 .ep_size = j->ep_size,
-                                 .host = j->host,
-                                 .pid = j->pid,
-                                 .commit = j->commit,
-                                 .policy = j->policy,
-                                 .quorum = j->quorum,
-                                 .max_version_skew = j->max_version_skew,
-                                 .timeout_ns = j->timeout_ns};
+    struct dyti_fleet_place p = {
+        .role = j->role == DYTI_FLEET_TRAINER ? DYTI_FLEET_TRAINER
+                                              : DYTI_FLEET_RECEIVER,
+        .replica = j->replica,
+        .rank = j->rank,
+        .size = j->size,
+        .tp_rank = j->tp_rank,
+        .tp_size = j->tp_size,
+        .pp_rank = j->pp_rank,
+        .pp_size = j->pp_size,
+        .dp_rank = j->dp_rank,
+        .dp_size = j->dp_size,
+        .ep_rank = j->ep_rank,
+        .ep_size = j->ep_size,
+        .host = j->host,
+        .pid = j->pid,
+        .commit = j->commit,
+        .policy = j->policy,
+        .quorum = j->quorum,
+        .max_version_skew = j->max_version_skew,
+        .timeout_ns = j->timeout_ns > DYTI_SESSION_LONGEST_NS
+                          ? DYTI_SESSION_LONGEST_NS
+                          : j->timeout_ns};
 
     snprintf(p.pool, sizeof(p.pool), "%s",
              p.role == DYTI_FLEET_TRAINER ? "" : j->pool);

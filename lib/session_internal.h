@@ -50,6 +50,7 @@ enum dyti_call_kind {
 
 struct dyti_call {
     bool running, posted, answered;
+    uint64_t order;                  /* among all that was posted */
     struct dyti_msg_request request; /* text NULL */
     uint64_t hash;
     enum dyt_status status;
@@ -123,8 +124,15 @@ struct dyt_session {
     pthread_mutex_t lock; /* of everything below */
     pthread_cond_t changed;
     struct dyti_call call[DYTI_CALL_COUNT];
-    struct dyti_msg_request told[DYTI_SESSION_TOLD]; /* that nobody awaits */
+    /* Of calls that were given up, and sent: their answers are still to come,
+     * one each, and are nobody's. */
+    uint32_t owed[DYTI_CALL_COUNT];
+    struct {
+        uint64_t order;
+        struct dyti_msg_request request;
+    } told[DYTI_SESSION_TOLD]; /* that nobody awaits; in order */
     uint32_t told_count;
+    uint64_t posts; /* calls that were posted, and what was told */
     bool ending;
     uint32_t inside;            /* callers, that leaving waits for */
     bool leaving, leaves_later; /* later: by the call whose hook left */
@@ -256,7 +264,9 @@ enum dyt_status dyti_session_wait(
     bool (*is_over)(struct dyt_session *s, void *arg), void *arg);
 enum dyt_status dyti_session_null(const char *function);
 void dyti_session_wake(struct dyt_session *s);
-/* Answer a call; nothing if it does not run. */
+/* Is the next answer of this kind one of a call that was given up? */
+bool dyti_session_is_late(struct dyt_session *s, enum dyti_call_kind kind);
+/* Answer a call; nothing if it does not run, or the answer is a late one. */
 void dyti_session_answer(struct dyt_session *s, enum dyti_call_kind kind,
                          enum dyt_status status, uint64_t version,
                          const char *text);

@@ -1,6 +1,8 @@
 /* What the manager asks of this member's memory: views and snapshots. */
 #include "lib/session_device.h"
 
+#include "layout/list.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +99,31 @@ static enum dyt_status check_writable(const struct dyt_session *s,
                            count, first->name);
 }
 
+/* What a receive writes of one tensor must not lie over another one. */
+static enum dyt_status check_apart(const struct dyt_session *s)
+{
+    const struct dyti_view *view = &s->memory.view;
+    struct dyti_faults faults = {.count = 0};
+    enum dyt_status st = DYT_OK;
+    uint32_t first = 0;
+
+    for (uint32_t i = 1; st == DYT_OK && i <= view->shard_count; i++) {
+        if (i == view->shard_count ||
+            view->shard[i].kind != view->shard[first].kind) {
+            st = dyti_find_overlaps(s->catalogue, s->params.rank,
+                                    &view->shard[first], i - first, &faults);
+            first = i;
+        }
+    }
+    return st != DYT_OK || faults.count == 0
+               ? st
+               : DYTI_FAIL(DYT_ERR_LAYOUT,
+                           "rows lie over each other: %s; give each memory of "
+                           "its own, or flag a copy of the same tensor "
+                           "DYT_ROW_ALIAS",
+                           faults.text);
+}
+
 static enum dyt_status build_memory(struct dyt_session *s)
 {
     struct dyt_view view = {.struct_size = sizeof(view),
@@ -119,6 +146,9 @@ static enum dyt_status build_memory(struct dyt_session *s)
     st = st != DYT_OK
              ? st
              : dyti_memory_view_build(s->catalogue, &view, &pieces, &s->memory);
+    if (st == DYT_OK && s->params.role == DYT_ROLE_RECEIVER) {
+        st = check_apart(s);
+    }
     if (st == DYT_OK && s->mapped != NULL &&
         s->params.commit == DYT_COMMIT_DOUBLE) {
         st = second_memory(s, &view, &pieces);

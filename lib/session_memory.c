@@ -84,13 +84,22 @@ static enum dyt_status check_tags(uint32_t tags)
                            tags);
 }
 
+/* Under the lock: what the manager has not done yet it does not do. */
+static void give_up_memory(struct dyt_session *s, enum dyt_status why)
+{
+    struct dyti_msg_request r = {.what = DYTI_REQUEST_WITHDRAW, .status = why};
+
+    dyti_session_tell(s, &r);
+}
+
 /* The replica must not be in a link while its weights go or come. */
 static enum dyt_status tell_manager(struct dyt_session *s, uint32_t what)
 {
     struct dyti_msg_request r = {.what = what};
 
     return s->params.role == DYT_ROLE_RECEIVER && s->published
-               ? dyti_session_call(s, DYTI_CALL_RELEASE, &r, -1, NULL, NULL)
+               ? dyti_session_call(s, DYTI_CALL_RELEASE, &r, -1, give_up_memory,
+                                   NULL)
                : DYT_OK;
 }
 

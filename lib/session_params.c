@@ -135,7 +135,10 @@ enum dyt_status dyti_session_copy_params(struct dyt_session *s,
     st = st != DYT_OK ? st : copy_text(s, 5, &p->host);
     st = st != DYT_OK ? st : copy_text(s, 6, &p->host_address);
     st = st != DYT_OK ? st : copy_attributes(s);
-    s->timeout_ns = p->timeout_ns > 0 ? p->timeout_ns : TIMEOUT_NS;
+    s->timeout_ns = p->timeout_ns > DYTI_SESSION_LONGEST_NS
+                        ? DYTI_SESSION_LONGEST_NS
+                    : p->timeout_ns > 0 ? p->timeout_ns
+                                        : TIMEOUT_NS;
     return st;
 }
 

@@ -101,42 +101,62 @@ static enum dyt_status start_call(struct dyt_session *s,
     return st != DYT_OK ? st : send_request(s, &c->request);
 }
 
-static enum dyt_status start_posted(struct dyt_session *s)
+/* Takes what was posted first; false: nothing is left that can be sent now.
+ * In order: what gives a call up must not end the next one of its kind. */
+static bool take_posted(struct dyt_session *s, int *out_kind,
+                        struct dyti_call *out_call)
 {
-    struct dyti_msg_request told[DYTI_SESSION_TOLD];
-    uint32_t told_count;
-    enum dyt_status st = DYT_OK;
-    uint64_t count;
+    uint64_t first = UINT64_MAX;
+    int kind = DYTI_CALL_COUNT; /* told */
+    bool any;
 
-    (void)!read(s->wake_fd, &count, sizeof(count));
-    for (int k = 0; k < DYTI_CALL_COUNT && st == DYT_OK; k++) {
-        struct dyti_call c;
+    pthread_mutex_lock(&s->lock);
+    if (s->told_count > 0) {
+        first = s->told[0].order;
+    }
+    for (int k = 0; k < DYTI_CALL_COUNT; k++) {
+        const struct dyti_call *c = &s->call[k];
+        bool waits = k == DYTI_CALL_HASH && dyti_session_receives(s);
 
-        pthread_mutex_lock(&s->lock);
-        c = s->call[k];
-        if (k == DYTI_CALL_HASH && dyti_session_receives(s)) {
-            c.posted = false; /* when the rows are at rest again */
-        } else {
-            s->call[k].posted = false;
-        }
-        pthread_mutex_unlock(&s->lock);
-        if (!c.running || !c.posted) {
-            continue;
-        }
-        st = start_call(s, (enum dyti_call_kind)k, &c);
-        if (st != DYT_OK) {
-            dyti_session_answer(s, (enum dyti_call_kind)k, st, 0,
-                                dyti_error_message());
-            st = DYT_OK;
+        if (c->running && c->posted && c->order < first && !waits) {
+            first = c->order; /* `waits`: until the rows are at rest */
+            kind = k;
         }
     }
-    pthread_mutex_lock(&s->lock);
-    told_count = s->told_count;
-    memcpy(told, s->told, sizeof(told));
-    s->told_count = 0;
+    any = first != UINT64_MAX;
+    if (any && kind < DYTI_CALL_COUNT) {
+        s->call[kind].posted = false;
+        *out_call = s->call[kind];
+    } else if (any) {
+        out_call->request = s->told[0].request;
+        s->told_count--;
+        memmove(&s->told[0], &s->told[1], s->told_count * sizeof(s->told[0]));
+    }
     pthread_mutex_unlock(&s->lock);
-    for (uint32_t i = 0; i < told_count && st == DYT_OK; i++) {
-        st = send_request(s, &told[i]);
+    *out_kind = kind;
+    return any;
+}
+
+static enum dyt_status start_posted(struct dyt_session *s)
+{
+    enum dyt_status st = DYT_OK;
+    struct dyti_call c = {0};
+    uint64_t count;
+    int kind;
+
+    (void)!read(s->wake_fd, &count, sizeof(count));
+    while (st == DYT_OK && take_posted(s, &kind, &c)) {
+        enum dyt_status started =
+            kind < DYTI_CALL_COUNT
+                ? start_call(s, (enum dyti_call_kind)kind, &c)
+                : send_request(s, &c.request);
+
+        if (kind == DYTI_CALL_COUNT) {
+            st = started;
+        } else if (started != DYT_OK) {
+            dyti_session_answer(s, (enum dyti_call_kind)kind, started, 0,
+                                dyti_error_message());
+        }
     }
     return st;
 }
@@ -218,7 +238,7 @@ static enum dyt_status on_answer(struct dyt_session *s,
                                                                       : a.text);
         break;
     case DYTI_ANSWER_OFFERED:
-        if (answered == DYT_OK) {
+        if (answered == DYT_OK && !dyti_session_is_late(s, DYTI_CALL_OFFER)) {
             bool whole = s->call[DYTI_CALL_OFFER].request.snapshot;
 
             begin_ticket(s, a.version);

@@ -74,6 +74,10 @@ enum dyt_status dyt_job_status(const char *address, const char *key,
         .key = key,
         .manager_key = manager_key};
     struct dyti_hub_client *client = NULL;
+    int64_t span = timeout_ns > DYTI_SESSION_LONGEST_NS
+                       ? DYTI_SESSION_LONGEST_NS
+                   : timeout_ns > 0 ? timeout_ns
+                                    : 5000000000ll;
     enum dyt_status st;
 
     if (address == NULL || out_json == NULL) {
@@ -82,11 +86,9 @@ enum dyt_status dyt_job_status(const char *address, const char *key,
     st = dyti_address_parse(address, NULL, &hub.address);
     st = st != DYT_OK ? st : dyti_hub_client_open(&hub, &client);
     st = st != DYT_OK ? st : ask(client);
-    st = st != DYT_OK ? st
-                      : await(client, address,
-                              dyti_session_now() +
-                                  (timeout_ns > 0 ? timeout_ns : 5000000000ll),
-                              out_json);
+    st = st != DYT_OK
+             ? st
+             : await(client, address, dyti_session_now() + span, out_json);
     dyti_hub_client_close(client);
     return st;
 }

@@ -46,6 +46,16 @@ void dyti_session_wake(struct dyt_session *s)
     (void)!write(s->wake_fd, &(uint64_t){1}, sizeof(uint64_t));
 }
 
+bool dyti_session_is_late(struct dyt_session *s, enum dyti_call_kind kind)
+{
+    bool late;
+
+    pthread_mutex_lock(&s->lock);
+    late = s->owed[kind] > 0;
+    pthread_mutex_unlock(&s->lock);
+    return late;
+}
+
 void dyti_session_answer(struct dyt_session *s, enum dyti_call_kind kind,
                          enum dyt_status status, uint64_t version,
                          const char *text)
@@ -53,7 +63,9 @@ void dyti_session_answer(struct dyt_session *s, enum dyti_call_kind kind,
     struct dyti_call *c = &s->call[kind];
 
     pthread_mutex_lock(&s->lock);
-    if (c->running && !c->answered) {
+    if (s->owed[kind] > 0) {
+        s->owed[kind]--;
+    } else if (c->running && !c->answered) {
         c->answered = true;
         c->status = status;
         c->version = version;
@@ -103,8 +115,10 @@ static enum dyt_status begin(struct dyt_session *s, enum dyti_call_kind kind,
                          "another thread is in the same call of this session: "
                          "one at a time");
     }
-    *c = (struct dyti_call){
-        .running = true, .posted = true, .request = *request};
+    *c = (struct dyti_call){.running = true,
+                            .posted = true,
+                            .order = s->posts++,
+                            .request = *request};
     dyti_session_wake(s);
     return DYT_OK;
 }
@@ -171,6 +185,7 @@ enum dyt_status dyti_session_call(
         if (out_call != NULL) {
             *out_call = *c;
         }
+        s->owed[kind] += !c->answered && !c->posted;
         c->running = c->posted = false;
     }
     pthread_mutex_unlock(&s->lock);
@@ -181,7 +196,8 @@ void dyti_session_tell(struct dyt_session *s,
                        const struct dyti_msg_request *request)
 {
     if (s->told_count < DYTI_SESSION_TOLD) {
-        s->told[s->told_count++] = *request;
+        s->told[s->told_count].order = s->posts++;
+        s->told[s->told_count++].request = *request;
     }
     dyti_session_wake(s);
 }

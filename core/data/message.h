@@ -9,7 +9,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DYTI_PROTOCOL     1u   /* goes up when an old peer cannot follow */
+/* Goes up, from one release to the next, when an old peer cannot follow or be
+ * followed: a message, a field or a meaning that was there changed or went, or
+ * a new field is needed.  It stays for a field at the end of a message that is
+ * read where dyti_read_left() says that it came, and else has a default (who
+ * does not know it leaves it out by itself), and for a message that may be
+ * ignored.  1 is that of the first release. */
+#define DYTI_PROTOCOL     1u
 #define DYTI_MANAGER_RANK (-1) /* sender of the manager's messages */
 
 enum dyti_message {

@@ -1,4 +1,3 @@
-/* Names of what the tables of ops/ speak of. */
 #include "ops/clock.h"
 #include "ops/device.h"
 #include "ops/group.h"

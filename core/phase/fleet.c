@@ -115,6 +115,10 @@ static void take_gone(struct dyti_fleet *fleet,
         fleet->link[g->busy].told = true;
     }
     answer_others(fleet, group, DYT_ERR_PEER, text);
+    if (group != 0) {
+        snprintf(fleet->offer.last_lost, sizeof(fleet->offer.last_lost),
+                 "%.255s", text);
+    }
     /* The others must be told that it fits once more; they do not ask. */
     for (uint32_t r = 0; r < g->size; r++) {
         if (g->member[r] != NONE &&
@@ -179,7 +183,8 @@ static void take_tick(struct dyti_fleet *fleet, int64_t now_ns)
 
 int64_t dyti_fleet_next_ns(const struct dyti_fleet *fleet)
 {
-    int64_t next = INT64_MAX;
+    int64_t next =
+        fleet->offer.left_alone ? fleet->offer.alone_until_ns : INT64_MAX;
 
     for (uint32_t l = 0; l < fleet->link_count; l++) {
         const struct dyti_fleet_link *k = &fleet->link[l];
@@ -279,9 +284,9 @@ enum dyt_status dyti_fleet_take(struct dyti_fleet *fleet,
         return st;
     }
     dyti_fleet_pump_publish(fleet);
-    dyti_fleet_pump_offer(fleet);
+    dyti_fleet_pump_offer(fleet, now_ns);
     dyti_fleet_pump_links(fleet, now_ns);
-    dyti_fleet_pump_offer(fleet);
+    dyti_fleet_pump_offer(fleet, now_ns);
     dyti_fleet_pump_release(fleet);
     return fleet->out_of_memory ? DYTI_FAIL(DYT_ERR_NOMEM, "the job's manager")
                                 : DYT_OK;

@@ -14,6 +14,8 @@
  *   apart   not all of the source is on the replica's host: of the replicas
  *           there, one takes the version from the trainer, the others from it
  *   line    the versions of one trainer; a new trainer begins a new one
+ *   alone   an offer that no replica has taken, and of whose replicas none is
+ *           left: it is kept for one that comes, but not for ever
  *
  *            ready         begin            commit
  *   JOINING ───────► EMPTY ─────► RECEIVING ──────► SERVING ── begin ─► …
@@ -154,6 +156,10 @@ struct dyti_fleet_offer {
     bool cancelled; /* ends when nobody reads it any more: with this */
     enum dyt_status end_status;
     char end_text[DYTI_FLEET_TEXT_BYTES];
+    bool had_takers; /* a replica was there when it was made, or came */
+    bool left_alone; /* … and none is left: it ends at `alone_until_ns` */
+    int64_t alone_until_ns;
+    char last_lost[256]; /* who went last */
     uint64_t serial;
     uint32_t asked, taken; /* ranks that offered, that copied */
 };

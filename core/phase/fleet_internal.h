@@ -75,6 +75,9 @@ void dyti_fleet_take_checked(struct dyti_fleet *fleet,
 void dyti_fleet_pump_publish(struct dyti_fleet *fleet);
 enum dyt_status dyti_fleet_take_release(struct dyti_fleet *fleet,
                                         const struct dyti_fleet_event *event);
+/* A member gives its release or restore up, before it was done. */
+void dyti_fleet_withdraw_release(struct dyti_fleet *fleet, uint32_t member,
+                                 enum dyt_status status);
 void dyti_fleet_pump_release(struct dyti_fleet *fleet);
 
 /* fleet_offer.c */
@@ -88,7 +91,7 @@ void dyti_fleet_take_cancel(struct dyti_fleet *fleet,
 void dyti_fleet_offer_lost(struct dyti_fleet *fleet, enum dyt_status status,
                            const char *text);
 /* Make what is proposed, and end what is met or cancelled. */
-void dyti_fleet_pump_offer(struct dyti_fleet *fleet);
+void dyti_fleet_pump_offer(struct dyti_fleet *fleet, int64_t now_ns);
 
 /* fleet_join.c */
 /* Nobody of the group is there. */

@@ -41,7 +41,7 @@ enum dyt_status dyti_fleet_take_offer(struct dyti_fleet *fleet,
 {
     struct dyti_fleet_member *m = &fleet->member[e->member];
     const struct dyti_fleet_offer *o = &fleet->offer;
-    uint64_t other = 0;
+    const struct dyti_fleet_member *other = NULL;
 
     if (m->group != 0 || m->state != DYTI_MEMBER_READY) {
         return DYTI_FAIL(DYT_ERR_STATE, "an offer before publish was done");
@@ -60,17 +60,17 @@ enum dyt_status dyti_fleet_take_offer(struct dyti_fleet *fleet,
                          (unsigned long long)fleet->last_version);
     }
     for (uint32_t r = 0; r < fleet->group[0].size; r++) {
-        struct dyti_fleet_member *p = rank_of(fleet, r);
+        const struct dyti_fleet_member *p = rank_of(fleet, r);
 
-        other =
-            p != NULL && p->offering && p->want != e->version ? p->want : other;
+        other = p != NULL && p->offering && p->want != e->version ? p : other;
     }
-    if (other != 0) {
+    if (other != NULL) {
         char text[128];
 
         snprintf(text, sizeof(text),
                  "ranks of the trainer offer versions %llu and %llu",
-                 (unsigned long long)other, (unsigned long long)e->version);
+                 (unsigned long long)other->want,
+                 (unsigned long long)e->version);
         refuse_proposal(fleet, DYT_ERR_INVALID, text);
         return DYTI_FAIL(DYT_ERR_INVALID, "%s", text);
     }
@@ -249,7 +249,65 @@ static bool is_met(const struct dyti_fleet *fleet)
                : have > 0 && missing == 0;
 }
 
-void dyti_fleet_pump_offer(struct dyti_fleet *fleet)
+/* Is a replica there that could take it, now or later? */
+static bool has_takers(const struct dyti_fleet *fleet)
+{
+    for (size_t i = 1; i < fleet->group_count; i++) {
+        const struct dyti_fleet_group *g = &fleet->group[i];
+
+        if (g->used && g->state != DYTI_GROUP_DEAD &&
+            !dyti_fleet_is_deserted(g)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Twice the trainer's time: its members' waits end by themselves before. */
+static int64_t alone_until(struct dyti_fleet *fleet, int64_t now_ns)
+{
+    int64_t most = 0;
+
+    for (uint32_t r = 0; r < fleet->group[0].size; r++) {
+        const struct dyti_fleet_member *m = rank_of(fleet, r);
+
+        most = m != NULL && m->place.timeout_ns > most ? m->place.timeout_ns
+                                                       : most;
+    }
+    return most > (INT64_MAX - now_ns) / 2 ? INT64_MAX : now_ns + 2 * most;
+}
+
+/* Who was there has died or left, and it is kept for whoever comes next: a
+ * server that is started again finds the version that it was to have. */
+static void look_for_takers(struct dyti_fleet *fleet, int64_t now_ns)
+{
+    struct dyti_fleet_offer *o = &fleet->offer;
+    char text[DYTI_FLEET_TEXT_BYTES];
+
+    if (!o->open || o->met || has_takers(fleet)) {
+        o->had_takers = o->had_takers || (o->open && has_takers(fleet));
+        o->left_alone = false;
+        return;
+    }
+    if (!o->had_takers) {
+        return; /* nobody has come yet */
+    }
+    if (!o->left_alone) {
+        o->left_alone = true;
+        o->alone_until_ns = alone_until(fleet, now_ns);
+    }
+    if (now_ns < o->alone_until_ns) {
+        return;
+    }
+    o->left_alone = false;
+    snprintf(text, sizeof(text),
+             "%s, nobody has come in time, and no replica is left to take "
+             "version %llu: offer again when one is there",
+             o->last_lost, (unsigned long long)o->version);
+    end_later(o, DYT_ERR_PEER, text);
+}
+
+void dyti_fleet_pump_offer(struct dyti_fleet *fleet, int64_t now_ns)
 {
     struct dyti_fleet_group *g = &fleet->group[0];
     struct dyti_fleet_offer *o = &fleet->offer;
@@ -261,6 +319,7 @@ void dyti_fleet_pump_offer(struct dyti_fleet *fleet)
         o->met = o->telling = true;
         o->open = o->snapshot; /* a snapshot is there until the next offer */
     }
+    look_for_takers(fleet, now_ns);
     if (o->telling && (o->snapshot || dyti_group_is_idle(g))) {
         o->telling = false;
         end_offer(fleet, DYT_OK, NULL);

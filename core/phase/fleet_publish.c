@@ -233,6 +233,21 @@ enum dyt_status dyti_fleet_take_release(struct dyti_fleet *fleet,
     return DYT_OK;
 }
 
+void dyti_fleet_withdraw_release(struct dyti_fleet *fleet, uint32_t member,
+                                 enum dyt_status status)
+{
+    struct dyti_fleet_member *m = &fleet->member[member];
+    char group[128], text[DYTI_FLEET_TEXT_BYTES];
+
+    dyti_fleet_group_text(fleet, m->group, group, sizeof(group));
+    snprintf(text, sizeof(text),
+             "the weights of %s are being read or written: they stay as they "
+             "are",
+             group);
+    m->releasing = m->restoring = false;
+    dyti_fleet_answer(fleet, DYTI_ACT_RELEASED, member, 0, status, text);
+}
+
 /* Where the others read it nobody gives it back. */
 void dyti_fleet_pump_release(struct dyti_fleet *fleet)
 {

@@ -170,6 +170,10 @@ void dyti_fleet_take_withdraw(struct dyti_fleet *fleet,
         dyti_fleet_withdraw_publish(fleet, e->member, st);
         return;
     }
+    if (m->releasing || m->restoring) {
+        dyti_fleet_withdraw_release(fleet, e->member, st);
+        return;
+    }
     if (!m->receiving || g->role != DYTI_FLEET_RECEIVER) {
         return; /* it was answered meanwhile */
     }
@@ -298,8 +302,9 @@ static bool is_served(const struct dyti_fleet *fleet, uint32_t group,
         g->version < want) {
         return false;
     }
-    return want > 0 || (!((o->open || o->taking) && o->version > g->version) &&
-                        sibling(fleet, group, g->version + 1) == NONE);
+    return want > 0 || g->version == UINT64_MAX ||
+           (!((o->open || o->taking) && o->version > g->version) &&
+            sibling(fleet, group, g->version + 1) == NONE);
 }
 
 static bool others_receive(const struct dyti_fleet *fleet)
@@ -313,11 +318,35 @@ static bool others_receive(const struct dyti_fleet *fleet)
     return false;
 }
 
+/* Would it be too far above another replica?  Never one that is itself among
+ * the oldest: versions that are further apart than the limit (the trainer has
+ * left some out, or took an offer back) would hold up everybody for ever. */
+static bool runs_ahead(struct dyti_fleet *fleet, uint32_t group,
+                       uint64_t version)
+{
+    struct dyti_fleet_group *g = &fleet->group[group];
+    uint64_t least = slowest(fleet, group);
+    char text[160];
+
+    if (fleet->max_version_skew == 0 || least >= version ||
+        version - least <= fleet->max_version_skew ||
+        (dyti_group_holds(g) && g->version <= least)) {
+        return false;
+    }
+    snprintf(text, sizeof(text),
+             "version %llu would be more than max_version_skew %u above "
+             "%llu, which another replica still serves",
+             (unsigned long long)version, fleet->max_version_skew,
+             (unsigned long long)least);
+    dyti_fleet_blame(g, DYT_PENDING, text);
+    return true;
+}
+
 static void try_receive(struct dyti_fleet *fleet, uint32_t group,
                         int64_t now_ns)
 {
     struct dyti_fleet_group *g = &fleet->group[group];
-    uint64_t want, version = 0, least;
+    uint64_t want, version = 0;
     uint32_t from;
 
     if (!dyti_group_is_up(g) || !dyti_group_is_idle(g) ||
@@ -333,17 +362,7 @@ static void try_receive(struct dyti_fleet *fleet, uint32_t group,
         (fleet->policy == DYT_POLICY_ROLLING && others_receive(fleet))) {
         return;
     }
-    least = slowest(fleet, group);
-    if (fleet->max_version_skew > 0 && least < version &&
-        version - least > fleet->max_version_skew) {
-        char text[160];
-
-        snprintf(text, sizeof(text),
-                 "version %llu would be more than max_version_skew %u above "
-                 "%llu, which another replica still serves",
-                 (unsigned long long)version, fleet->max_version_skew,
-                 (unsigned long long)least);
-        dyti_fleet_blame(g, DYT_PENDING, text);
+    if (runs_ahead(fleet, group, version)) {
         return;
     }
     dyti_fleet_begin(fleet, group, from, version, now_ns);

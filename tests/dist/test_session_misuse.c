@@ -59,6 +59,46 @@ static void memory_is_lent_to_receivers_only(void **state)
     leave(&t);
 }
 
+/* Two rows of a receiver over each other: one version would be written over the
+ * other.  Views of one buffer that interleave are two places; a trainer's rows
+ * are read only. */
+static void rows_do_not_lie_over_each_other(void **state)
+{
+    const char *folder = session_folder();
+    float buffer[4][12] = {{0}};
+    struct member t, r;
+
+    (void)state;
+    member_init(&t, folder, DYT_ROLE_TRAINER, 0, 0, 1);
+    member_init(&r, folder, DYT_ROLE_RECEIVER, 0, 0, 1);
+    for (int i = 0; i < 2; i++) {
+        WHOLE(&t, names[i], DYT_F32, 4, 6);
+        WHOLE(&r, names[i], DYT_F32, 4, 6);
+        r.row[i].stride[0] = 12;
+        r.row[i].stride[1] = 1;
+        r.row[i].data = &buffer[0][i * 5];
+    }
+    assert_ok(enter(&t));
+    assert_status(DYT_ERR_LAYOUT, enter(&r));
+    assert_error_has("rows lie over each other");
+    assert_error_has("a.weight");
+    assert_error_has("b.weight");
+    r.row[1].data = &buffer[0][6];
+    assert_ok(member_publish(&r));
+    t.version = 1;
+    assert_ok(offer(&t));
+    assert_ok(receive_version(&r, 1));
+    assert_ok(end_offer(&t));
+    for (int i = 0; i < 2; i++) {
+        for (int at = 0; at < 24; at++) {
+            assert_true(((const float *)t.row[i].data)[at] ==
+                        buffer[at / 6][i * 6 + at % 6]);
+        }
+    }
+    leave(&r);
+    leave(&t);
+}
+
 /* ---- parameters ---------------------------------------------------------- */
 
 static void an_attribute_has_a_name(void **state)
@@ -237,6 +277,7 @@ static void calls_before_publish_say_what_is_missing(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_trainer_that_contradicts_itself_hears_so),
     cmocka_unit_test(memory_is_lent_to_receivers_only),
+    cmocka_unit_test(rows_do_not_lie_over_each_other),
     cmocka_unit_test(an_attribute_has_a_name),
     cmocka_unit_test(a_deadline_says_what_was_missing),
     cmocka_unit_test(a_jobs_name_goes_with_its_last_member),

@@ -4,8 +4,9 @@
  * other. */
 #include "lend_case.h"
 
-#include "rank_group.h"
+#include "dyt_ranks.h"
 
+#include "comm/shm/shm.h"
 #include "lib/link_lend.h"
 
 #define RANKS       3u
@@ -147,11 +148,14 @@ static void use_one(struct dyt_rank *me, uint32_t ordinal)
     const struct scene *s = me->arg;
     const struct dyti_cuda_calls *calls = NULL;
     char name[DYTI_CUDA_UUID];
+    struct gpusim_machine m;
     CUdevice device = 0;
     CUuuid uuid;
 
     if (gpusim_simulates()) {
-        gpusim_have_devices((int)s->devices);
+        gpusim_get_machine(&m);
+        m.device_count = (int)s->devices;
+        gpusim_set_machine(&m);
     }
     rank_ok(me, dyti_cuda_calls(&calls));
     rank_true(me, calls->cuDeviceGet(&device, (int)ordinal) == CUDA_SUCCESS &&
@@ -163,11 +167,22 @@ static void use_one(struct dyt_rank *me, uint32_t ordinal)
 static void body(struct dyt_rank *me)
 {
     const struct scene *s = me->arg;
-    struct dyti_group all;
+    struct dyti_group_params group = {.struct_size = sizeof(group),
+                                      .name = "lend",
+                                      .rank = me->rank,
+                                      .size = me->size,
+                                      .shared = s->region,
+                                      .shared_bytes =
+                                          dyti_group_shm.region_bytes(RANKS),
+                                      .abort = s->abort,
+                                      .timeout_ns = PATIENCE_NS,
+                                      .oversubscribed = true};
+    struct dyti_group all = {
+        .ops = &dyti_group_shm, .rank = me->rank, .size = me->size};
 
     use_one(me, me->rank % s->devices);
     rank_true(me, me->wrong[0] == '\0');
-    rank_ok(me, rank_group_open(me, s->region, s->abort, PATIENCE_NS, &all));
+    rank_ok(me, dyti_group_shm.open(&group, &all.self));
     work(me, &all);
     if (me->wrong[0] != '\0') { /* the others need not wait */
         atomic_store(&s->abort->value,

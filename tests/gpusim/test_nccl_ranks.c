@@ -246,7 +246,11 @@ int main(void)
     struct dyti_group_report report = {0};
 
     if (gpusim_simulates()) {
-        gpusim_have_devices(SIMULATED);
+        struct gpusim_machine machine;
+
+        gpusim_get_machine(&machine);
+        machine.device_count = SIMULATED;
+        gpusim_set_machine(&machine);
     }
     ranks = devices();
     ranks = ranks > MOST ? MOST : ranks;

@@ -77,9 +77,6 @@ DYT_API enum dyt_status dyt_layout_shard(const dyt_layout *layout,
 DYT_API enum dyt_status dyt_layout_json(const dyt_layout *layout,
                                         char **out_text);
 
-/** Give back a text that the library made.  NULL is allowed. */
-DYT_API void dyt_text_free(char *text);
-
 DYT_END_DECLS
 
 #endif /* DYNATRAIN_LAYOUT_H */

@@ -84,8 +84,10 @@ struct dyt_session_params {
     uint32_t verify; /* enum dyt_verify; of a trainer's rank: how much of its
                         rows is looked at for writes while they are offered */
     uint32_t policy; /* enum dyt_policy; the trainer's rank 0 sets it */
-    uint32_t quorum;
-    uint32_t max_version_skew; /* between replicas; 0: no limit */
+    uint32_t quorum; /* 0: 1; more than there are: waits for more */
+    uint32_t max_version_skew; /* a replica that would be more versions than
+                                  this above another one waits; those that have
+                                  the oldest never do.  0: no limit */
     uint64_t cap_bytes;        /* of memory of ours on this member; 0: no cap */
     int64_t timeout_ns;        /* of every wait that has no deadline of its own;
                                   0: 60 s */
@@ -208,9 +210,19 @@ DYT_API enum dyt_status dyt_session_offer(dyt_session *session,
                                           dyt_ticket **out_ticket);
 
 /** Wait until the policy is met and nobody reads the rows any more.
+ *
+ *  A replica that dies, or leaves, is not waited for any more.  An offer that
+ *  none has taken, and of whose replicas none is left, is kept for one that
+ *  comes (a server that is started again) for twice the longest timeout of the
+ *  trainer's ranks, and then taken back.  One to which none has come yet goes
+ *  on.
  *  @param deadline_ns  from now; < 0: the session's timeout
  *  @return DYT_PENDING  the deadline passed; the ticket goes on
- *  @return DYT_ERR_VERIFY  the rows were written while they were offered */
+ *  @return DYT_ERR_VERIFY  the rows were written while they were offered
+ *  @return DYT_ERR_PEER  a rank of the trainer, or the last replica, is gone:
+ *                        names it
+ *  @return DYT_ERR_CANCELLED  dyt_session_interrupt(), and the ticket goes on;
+ *                        or the offer was taken back */
 DYT_API enum dyt_status dyt_ticket_wait(dyt_ticket *ticket,
                                         int64_t deadline_ns);
 /** DYT_OK: the rows may be written. DYT_PENDING: not yet. */

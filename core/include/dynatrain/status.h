@@ -61,6 +61,9 @@ DYT_API enum dyt_status_class dyt_status_class(enum dyt_status status);
  */
 DYT_API const char *dyt_error_text(void);
 
+/** Give back a text that the library made.  NULL is allowed. */
+DYT_API void dyt_text_free(char *text);
+
 DYT_END_DECLS
 
 #endif /* DYNATRAIN_STATUS_H */

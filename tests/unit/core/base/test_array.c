@@ -1,4 +1,3 @@
-/* Arrays that grow (base/array.h), also where memory does not. */
 #include "base/array.h"
 
 #include "dyt_test.h"

@@ -1,4 +1,3 @@
-/* Sums, products and alignment that say when they overflow (base/checked.h). */
 #include "base/checked.h"
 
 #include "dyt_test.h"

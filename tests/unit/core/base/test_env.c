@@ -1,5 +1,3 @@
-/* Settings from the environment: values, defaults, misspelt names, listings
- * (base/env.h). */
 #include "base/env.h"
 
 #include "dyt_test.h"

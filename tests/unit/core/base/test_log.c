@@ -1,4 +1,3 @@
-/* Which lines are written, and how they look (base/log.h). */
 #include "base/log.h"
 
 #include "dyt_test.h"

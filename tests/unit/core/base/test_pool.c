@@ -1,5 +1,3 @@
-/* Every tile of a job runs once, on as many threads as there are (base/pool.h).
- */
 #include "base/pool.h"
 
 #include "dyt_test.h"

@@ -1,5 +1,3 @@
-/* Random numbers by coordinates: fixed values, uniform along each (base/rng.h).
- */
 #include "base/rng.h"
 
 #include "dyt_test.h"

@@ -1,4 +1,3 @@
-/* Threads of ours take no signal of the program's (base/thread.h). */
 #include "base/thread.h"
 
 #include "dyt_test.h"

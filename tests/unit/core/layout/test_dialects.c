@@ -1,8 +1,283 @@
-/* What holds for every dialect, over random models and degrees: layouts are
- * sound (dialect_sound.h), and what goes from one to another, element by
- * element, arrives. */
-#include "dialect_dice.h"
-#include "dialect_sound.h"
+/* What holds for every dialect, over random models and degrees: every element
+ * of every tensor has a holder, no two lie in the same memory, all lie in
+ * buffers with names of their own, equal members are said to be equal, and
+ * what goes from one layout to another, element by element, arrives. */
+#include "dialect_world.h"
+
+#include "layout/dialect.h"
+
+/* ---- random models and descriptions -------------------------------------- */
+
+struct dice {
+    uint64_t state;
+    int32_t slot[64]; /* of the explicit map thrown last */
+};
+
+static uint32_t roll(struct dice *d, uint32_t sides)
+{
+    d->state = d->state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(d->state >> 33) % sides;
+}
+
+static struct dyti_arch random_arch(struct dice *d)
+{
+    struct dyti_arch arch[] = {
+        DYT_ARCH_TINY_9_3,   DYT_ARCH_TINY_8_2,  DYT_ARCH_TINY_QWEN2,
+        DYT_ARCH_TINY_QWEN3, DYT_ARCH_TINY_MOE,  DYT_ARCH_TINY_MIXTRAL,
+        DYT_ARCH_TINY_MLA,   DYT_ARCH_TINY_GPT2, DYT_ARCH_TINY_MLA_DIRECT,
+        DYT_ARCH_TINY_GATED,
+    };
+
+    return arch[roll(d, DYT_TEST_COUNT(arch))];
+}
+
+/* Every expert in some slot, in any order, and copies of some in what is left
+ * over: case 38. */
+static void random_map(struct dice *d, const struct dyti_arch *arch,
+                       struct dyti_layout_desc *x)
+{
+    uint32_t experts = (uint32_t)arch->moe.count, ep = x->ep;
+    uint32_t slots = (experts + ep - 1) / ep + 1;
+
+    for (uint32_t i = 0; i < ep * slots; i++) {
+        d->slot[i] = -1;
+    }
+    for (uint32_t e = 0; e < experts; e++) {
+        uint32_t at = roll(d, ep * slots);
+
+        while (d->slot[at] >= 0) {
+            at = (at + 1) % (ep * slots);
+        }
+        d->slot[at] = (int32_t)e;
+    }
+    for (uint32_t i = 0; i < ep * slots; i++) {
+        if (d->slot[i] < 0 && roll(d, 2) == 0) {
+            d->slot[i] = (int32_t)roll(d, experts);
+        }
+    }
+    x->experts = DYTI_EXPERTS_EXPLICIT;
+    x->expert_slot = d->slot;
+    x->expert_slots = slots;
+}
+
+static struct dyti_layout_desc random_desc(struct dice *d,
+                                           const struct dyti_arch *arch,
+                                           enum dyti_dialect dialect)
+{
+    static const uint8_t order[3][DYTI_AXIS_COUNT] = {
+        {DYTI_AXIS_TP, DYTI_AXIS_CP, DYTI_AXIS_DP, DYTI_AXIS_PP},
+        {DYTI_AXIS_DP, DYTI_AXIS_TP, DYTI_AXIS_PP, DYTI_AXIS_CP},
+        {DYTI_AXIS_PP, DYTI_AXIS_CP, DYTI_AXIS_TP, DYTI_AXIS_DP}};
+    static const uint32_t some[] = {1, 1, 2, 3, 4};
+    struct dyti_layout_desc x = {.dialect = dialect,
+                                 .tp = some[roll(d, 5)],
+                                 .pp = 1 + roll(d, 2),
+                                 .dp = some[roll(d, 5)],
+                                 .cp = 1 + roll(d, 2),
+                                 .vpp = 1 + (roll(d, 4) == 0),
+                                 .zero = roll(d, 4)};
+
+    if (arch->moe.count > 0) {
+        x.ep = 1 + roll(d, 3);
+        x.etp = 1 + roll(d, 2);
+        x.experts = (enum dyti_expert_map)roll(d, 2);
+        if (roll(d, 3) == 0) {
+            random_map(d, arch, &x);
+        }
+    }
+    if (dialect == DYTI_DIALECT_HF) {
+        x.tp = x.pp = x.ep = x.etp = x.vpp = 1;
+        x.zero = 0;
+        x.experts = DYTI_EXPERTS_LINEAR;
+    }
+    memcpy(x.order, order[roll(d, 3)], sizeof(x.order));
+    x.vocab_multiple = roll(d, 2) == 0 ? 0 : 8;
+    x.round_robin = dialect == DYTI_DIALECT_ZERO12 && roll(d, 2) == 0;
+    if (dialect == DYTI_DIALECT_MEGATRON) {
+        x.bucket_multiple = x.zero == 1 && roll(d, 3) == 0 ? 320 : 0;
+        x.glu_interleave = arch->moe.count > 0 ? roll(d, 4) : 0;
+    }
+    x.dtype[DYTI_PARAM] = roll(d, 2) == 0 ? DYTI_F32 : DYTI_BF16;
+    x.world_size = x.tp * x.pp * x.dp * x.cp;
+    return x;
+}
+
+/* Some layout of the dialect; refused ones are thrown again, with lower
+ * degrees each time. */
+static struct dyti_layout *random_layout(struct dice *d,
+                                         const struct dyti_model *model,
+                                         enum dyti_dialect dialect)
+{
+    struct dyti_layout *layout = NULL;
+
+    for (int tries = 0; tries < 400; tries++) {
+        struct dyti_layout_desc x = random_desc(d, &model->arch, dialect);
+
+        if (dyti_layout_build(model, &x, &layout) == DYT_OK) {
+            return layout;
+        }
+        /* A refusal says what would work. */
+        assert_true(strstr(dyti_error_text(), "work") != NULL ||
+                    strstr(dyti_error_text(), "available") != NULL ||
+                    strstr(dyti_error_text(), "divide") != NULL ||
+                    strstr(dyti_error_text(), "at most") != NULL);
+    }
+    fail_msg("no layout of dialect %s", dyti_dialect_ops(dialect)->name);
+    return NULL;
+}
+
+/* ---- what holds for one layout ------------------------------------------- */
+
+struct cover {
+    const struct dyti_model *model;
+    const uint64_t *first; /* of each tensor */
+    uint8_t *held;
+};
+
+static void cover_element(void *arg, const struct dyti_shard *s, int64_t index,
+                          uint64_t offset)
+{
+    struct cover *c = arg;
+
+    (void)offset;
+    c->held[c->first[s->tensor] + (uint64_t)index] = 1;
+}
+
+static uint64_t *first_elements(const struct dyti_model *model,
+                                uint64_t *out_total)
+{
+    uint64_t *first = malloc((model->tensor_count + 1u) * sizeof(*first));
+    uint64_t total = 0;
+
+    assert_non_null(first);
+    for (uint32_t i = 0; i < model->tensor_count; i++) {
+        first[i] = total;
+        total += dyti_tensor_elements(&model->tensor[i]);
+    }
+    *out_total = total;
+    return first;
+}
+
+static void assert_covered(const struct dyti_layout *l, enum dyti_kind kind)
+{
+    const struct dyti_model *m = l->model;
+    uint64_t total;
+    uint64_t *first = first_elements(m, &total);
+    struct cover c = {m, first, calloc(total + 1, 1)};
+
+    assert_non_null(c.held);
+    for (uint32_t r = 0; r < l->desc.world_size; r++) {
+        const struct dyti_view *v = &l->view[r];
+
+        for (uint32_t i = v->kind_first[kind]; i < v->kind_first[kind + 1];
+             i++) {
+            dyt_each_element(m, &v->shard[i], cover_element, &c);
+        }
+    }
+    for (uint32_t i = 0; i < m->tensor_count; i++) {
+        bool has = (m->tensor[i].kinds >> kind & 1u) != 0;
+        uint64_t count = dyti_tensor_elements(&m->tensor[i]);
+
+        for (uint64_t e = 0; e < count; e++) {
+            if (c.held[first[i] + e] != has) {
+                fail_msg("%s: element %llu of %s %s", dyti_kind_name(kind),
+                         (unsigned long long)e, m->tensor[i].name,
+                         has ? "is not held" : "is held");
+            }
+        }
+    }
+    free(first);
+    free(c.held);
+}
+
+/* Every shard lies in a buffer; buffers have names of their own, follow each
+ * other and end within the region. */
+static void assert_in_buffers(const struct dyti_view *v, enum dyti_kind kind)
+{
+    uint64_t end = 0;
+
+    for (uint32_t i = 0; i < v->buffer_count; i++) {
+        const struct dyti_view_buffer *b = &v->buffer[i];
+        uint64_t elements = 1;
+
+        if (b->kind != kind) {
+            continue;
+        }
+        assert_true(b->name[0] != '\0');
+        assert_true(b->offset >= end);
+        end = b->offset + b->bytes;
+        for (uint32_t d = 0; d < b->ndim; d++) {
+            elements *= (uint64_t)b->shape[d];
+        }
+        assert_int_equal(
+            b->bytes, elements * dyti_dtype_bytes((enum dyti_dtype)b->dtype));
+        for (uint32_t j = i + 1; j < v->buffer_count; j++) {
+            assert_true(v->buffer[j].kind != kind ||
+                        strcmp(v->buffer[j].name, b->name) != 0);
+        }
+    }
+    assert_true(end <= v->region_bytes[kind]);
+    for (uint32_t i = v->kind_first[kind]; i < v->kind_first[kind + 1]; i++) {
+        bool found = false;
+
+        for (uint32_t j = 0; j < v->buffer_count && !found; j++) {
+            const struct dyti_view_buffer *b = &v->buffer[j];
+
+            found = b->kind == kind && v->shard[i].dtype == b->dtype &&
+                    v->shard[i].offset >= b->offset &&
+                    v->shard[i].offset < b->offset + b->bytes;
+        }
+        assert_true(found);
+    }
+}
+
+/* A member's list is the list of who represents it. */
+static void assert_represented(const struct dyti_layout *l, uint32_t member,
+                               enum dyti_kind kind)
+{
+    const struct dyti_dialect_ops *ops = dyti_dialect_ops(l->desc.dialect);
+    uint32_t other = ops->representative(l, member, kind);
+    const struct dyti_view *a = &l->view[l->desc.ranks[member]];
+    const struct dyti_view *b;
+    uint32_t count = a->kind_first[kind + 1] - a->kind_first[kind];
+
+    assert_true(other <= member);
+    assert_int_equal(ops->representative(l, other, kind), other);
+    b = &l->view[l->desc.ranks[other]];
+    assert_int_equal(b->kind_first[kind + 1] - b->kind_first[kind], count);
+    assert_int_equal(a->region_bytes[kind], b->region_bytes[kind]);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct dyti_shard *x = &a->shard[a->kind_first[kind] + i];
+        const struct dyti_shard *y = &b->shard[b->kind_first[kind] + i];
+
+        assert_int_equal(x->tensor, y->tensor);
+        assert_int_equal(x->offset, y->offset);
+        assert_memory_equal(x->box.lo, y->box.lo,
+                            x->box.ndim * sizeof(x->box.lo[0]));
+        assert_memory_equal(x->box.hi, y->box.hi,
+                            x->box.ndim * sizeof(x->box.hi[0]));
+        assert_memory_equal(x->stride, y->stride,
+                            x->box.ndim * sizeof(x->stride[0]));
+    }
+}
+
+static void assert_sound(const struct dyti_layout *l)
+{
+    for (int k = 0; k < DYTI_KIND_COUNT; k++) {
+        enum dyti_kind kind = (enum dyti_kind)k;
+
+        assert_covered(l, kind);
+        for (uint32_t r = 0; r < l->desc.world_size; r++) {
+            free(dyt_map_of(l, r, kind).cell); /* nothing overlaps */
+            if (l->desc.dialect != DYTI_DIALECT_NATIVE) {
+                assert_in_buffers(&l->view[r], kind);
+            }
+        }
+        for (uint32_t m = 0; m < l->member_count; m++) {
+            assert_represented(l, m, kind);
+        }
+    }
+}
 
 /* ---- from one to the other ----------------------------------------------- */
 
