@@ -1,3 +1,4 @@
+/* Which version of the library this is, when it runs. */
 #include <dynatrain/version.h>
 
 _Static_assert(DYT_VERSION_MINOR < 256 && DYT_VERSION_PATCH < 256,

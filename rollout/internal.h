@@ -1,10 +1,11 @@
 /* What the files of rollout/ share.  Data flow of one model step:
- *   admit.c   which waiting groups enter
- *   pass.c    rows of this pass, and the model over them
- *   draw.c    logits -> tokens and log-probabilities (draw_whole.c and
- *             truncate.c: top-k, …)
- *   stop.c    which sequences are finished
- *   engine.c  the loop, and what comes in and goes out */
+ *   admit.c     which waiting groups enter
+ *   pass.c      rows of this pass, and the model over them
+ *   draw.c      logits -> tokens and log-probabilities (draw_whole.c and
+ *               truncate.c: top-k, …)
+ *   stop.c      which sequences are finished
+ *   generate.c  the loop, and what comes in and goes out
+ *   engine.c    sizes, tables and weights of all of it */
 #ifndef DYTI_ROLLOUT_INTERNAL_H
 #define DYTI_ROLLOUT_INTERNAL_H
 
@@ -93,6 +94,10 @@ struct dyti_waiting {
     const uint32_t *prompt_of; /* [total] index into request->prompt */
 };
 
+/* No sequence runs, and all tables and blocks are free. */
+void dyti_tables_clear(struct dyti_rollout *r);
+/* K and V of one block on this rank. */
+uint64_t dyti_block_bytes(const struct dyti_rollout_params *params);
 int32_t *dyti_table_get(struct dyti_rollout *r);
 void dyti_table_put(struct dyti_rollout *r, int32_t *table);
 /* Memory for the last bytes of text of the sequence that has this table. */

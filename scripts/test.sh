@@ -5,7 +5,7 @@
 # are left out there.  The last lines are ctest's.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-preset=$1
+preset=${1:?usage: test.sh PRESET [LABELS]}
 labels=${2:-}
 without=""
 

@@ -42,15 +42,16 @@ mkdir -p "$logs"
 touch "$logs/results"
 begun=$(date +%s)
 export begun
+# shellcheck disable=SC2016 # the child expands it
 printf '%s\0' build/test/tests/test.unit.*"${2:-}"* |
   xargs -0 -n 1 -P "$(nproc)" bash -c 'one "$1"' one
 
 count() { grep -c "^$1 " "$logs/results" || true; }
-for name in $(sed -n 's/^failed //p' "$logs/results"); do
+while read -r name; do
   tail -20 "$logs/$name.log"
   cat "$logs/$name.txt"
   echo "valgrind: $name failed" >&2
-done
+done < <(sed -n 's/^failed //p' "$logs/results")
 sed -n "s/^late \(.*\)/valgrind: \1 did not fit into $box s/p" "$logs/results"
 echo "valgrind: $(count clean) of $(wc -l <"$logs/results") unit test" \
   "programs clean, $(count skipped) skipped, $(count late) late," \

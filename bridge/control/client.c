@@ -1,3 +1,5 @@
+/* A worker's end of the control channel: one socket to the manager, whose
+ * messages are taken in the order of their numbers. */
 #include "base/log.h"
 #include "control/socket.h"
 

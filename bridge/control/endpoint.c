@@ -1,3 +1,5 @@
+/* What both ends of the control channel share: its address, its numbers, frames
+ * in and out of ZeroMQ. */
 #include "control/socket.h"
 
 #include "base/thread.h"

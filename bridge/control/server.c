@@ -1,3 +1,5 @@
+/* The manager's end of the control channel: which rank a message is of, and
+ * whether it is one that may come now. */
 #include "base/log.h"
 #include "control/socket.h"
 

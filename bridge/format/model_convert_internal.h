@@ -1,5 +1,6 @@
-/* A conversion under way: shared by model_convert.c (order of things, hashes)
- * and model_convert_files.c (what is on disk). */
+/* A conversion under way: shared by model_convert.c (order of things),
+ * model_convert_files.c (what is on disk) and model_convert_check.c (whether it
+ * arrived). */
 #ifndef DYTI_FORMAT_MODEL_CONVERT_INTERNAL_H
 #define DYTI_FORMAT_MODEL_CONVERT_INTERNAL_H
 
@@ -38,6 +39,17 @@ void dyti_convert_tell(struct dyti_conversion *c, const char *what,
  * *tile empty (ndim 0). */
 bool dyti_convert_next_tile(const struct dyt_box *box, uint64_t elements,
                             struct dyt_box *tile);
+
+/* Type in which the result keeps a tensor's kind. */
+enum dyti_dtype dyti_convert_dtype(const struct dyti_conversion *c,
+                                   enum dyti_kind kind,
+                                   const struct dyti_tensor *t);
+/* Read the result back, tensor by tensor.
+ *   keep  NULL, or [tensors of the model]: its hashes
+ * DYT_ERR_VERIFY: it, or the source, is not what its hash says */
+enum dyt_status dyti_convert_check(struct dyti_conversion *c,
+                                   const struct dyti_model_source *result,
+                                   struct dyti_shards_hash *keep);
 
 /* Make or take over DST.partial.  DYT_ERR_STATE, DYT_ERR_BUSY, DYT_ERR_IO */
 enum dyt_status dyti_convert_begin(struct dyti_conversion *c);

@@ -1,3 +1,5 @@
+/* The outside of every message: who says what, in which protocol, before the
+ * rest is read. */
 #include "wire/codec.h"
 
 enum dyt_status dyti_wire_empty(const struct dyti_envelope *envelope,

@@ -1,3 +1,4 @@
+/* Names of what the tables of ops/ speak of. */
 #include "ops/clock.h"
 #include "ops/device.h"
 #include "ops/group.h"

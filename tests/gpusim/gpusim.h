@@ -95,6 +95,14 @@ bool gpusim_simulates(void);
 void gpusim_reset(void);
 void gpusim_set_machine(const struct gpusim_machine *machine);
 void gpusim_get_machine(struct gpusim_machine *out_machine);
+static inline void gpusim_have_devices(int count)
+{
+    struct gpusim_machine machine;
+
+    gpusim_get_machine(&machine);
+    machine.device_count = count;
+    gpusim_set_machine(&machine);
+}
 /* seed 0: threads in order. */
 void gpusim_set_order(enum gpusim_order order, uint64_t seed);
 

@@ -5,6 +5,8 @@
 
 #include "session_device.h"
 
+#include "lib/session_device.h"
+
 #include <dynatrain/layout.h>
 
 #define LATEST 3u /* versions of a scene */
@@ -71,6 +73,15 @@ static inline struct scene with_members(uint32_t trainers, uint32_t receivers)
             with_shapes(s.folder, DYT_ROLE_RECEIVER, i, receivers, i % 2 == 0);
     }
     return s;
+}
+
+/* One more replica of one rank. */
+static inline struct member *replica_of(const struct scene *s)
+{
+    struct member *m = with_shapes(s->folder, DYT_ROLE_RECEIVER, 0, 1, true);
+
+    m->join.replica = 1;
+    return m;
 }
 
 static inline uint32_t list(struct scene *s, struct member *m[4], bool trainers)
@@ -170,6 +181,91 @@ static inline bool is_way(const struct scene *s, const char *way)
     return is;
 }
 
+static inline void check_way(const struct scene *s, const char *way)
+{
+    if (!is_way(s, way)) {
+        fail_msg("not %s", way);
+    }
+}
+
+static inline uint64_t mirror_bytes(const struct scene *s)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < s->trainers; i++) {
+        bytes += dyti_session_mirror_bytes(s->trainer[i].m->session);
+    }
+    for (uint32_t i = 0; i < s->receivers; i++) {
+        bytes += dyti_session_mirror_bytes(s->receiver[i].m->session);
+    }
+    return bytes;
+}
+
+/* The content hash of a row is one, wherever the row lies. */
+static inline void check_hashes(const struct scene *s)
+{
+    uint64_t there = 0, here = 0;
+
+    for (uint64_t r = 0; r < 6; r++) {
+        if (r == 1) {
+            continue; /* of another dtype at the other side */
+        }
+        assert_ok(dyt_session_row_hash(s->trainer[0].m->session, r, &there));
+        assert_ok(dyt_session_row_hash(s->receiver[0].m->session, r, &here));
+        assert_int_equal(here, there);
+    }
+}
+
+/* ---- order of work --------------------------------------------------------
+ */
+
+/* Somebody who is still reading weights when others come. */
+struct reader {
+    cudaEvent_t event; /* when it has read them */
+    void *copy;
+    size_t bytes;
+};
+
+static inline struct reader reader_of(const struct party *p)
+{
+    struct reader reader = {.bytes = row_bytes(p->m, 0)};
+
+    reader.copy = dyt_sim_filled(reader.bytes, 0);
+    assert_cuda(
+        cudaEventCreateWithFlags(&reader.event, cudaEventDisableTiming));
+    return reader;
+}
+
+static inline void reader_reads(const struct reader *reader, const void *from,
+                                cudaStream_t stream)
+{
+    assert_cuda(cudaMemcpyAsync(reader->copy, from, reader->bytes,
+                                cudaMemcpyDeviceToDevice, stream));
+    assert_cuda(cudaEventRecord(reader->event, stream));
+}
+
+static inline void reader_end(const struct reader *reader)
+{
+    assert_cuda(cudaDeviceSynchronize());
+    assert_cuda(cudaEventDestroy(reader->event));
+    assert_cuda(cudaFree(reader->copy));
+}
+
+/* Its rows are not written where they say. */
+static inline void forget_streams(struct party *p)
+{
+    for (uint32_t r = 0; r < p->m->rows; r++) {
+        p->m->row[r].device.stream = NULL;
+    }
+}
+
+static inline void end_with_missing_wait(struct scene *s)
+{
+    assert_cuda(cudaDeviceSynchronize());
+    assert_true(gpusim_faults(GPUSIM_MISSING_WAIT) > 0);
+    all_end(s);
+}
+
 /* ---- modes, where all rows lie on devices --------------------------------
  */
 
@@ -235,6 +331,21 @@ static inline struct scene of_way(const struct way *way, uint32_t trainers,
         }
     }
     all_enter(&s);
+    return s;
+}
+
+/* Members on devices: one after the other, round and round. */
+static inline struct scene spread(uint32_t trainers, uint32_t receivers,
+                                  int devices)
+{
+    struct scene s = with_members(trainers, receivers);
+
+    for (uint32_t i = 0; i < trainers; i++) {
+        put_on_device(&s.trainer[i], (int)i % devices);
+    }
+    for (uint32_t i = 0; i < receivers; i++) {
+        put_on_device(&s.receiver[i], (int)(i + trainers) % devices);
+    }
     return s;
 }
 

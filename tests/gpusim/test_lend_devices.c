@@ -4,15 +4,6 @@
 
 static const uint64_t pieces[] = {2 * MIB, 4 * MIB, 2 * MIB};
 
-static void machine(int devices)
-{
-    struct gpusim_machine m;
-
-    gpusim_get_machine(&m);
-    m.device_count = devices;
-    gpusim_set_machine(&m);
-}
-
 static void refuse(int device, int other)
 {
     struct gpusim_machine m;
@@ -40,7 +31,7 @@ static struct foreign filled(bool is_mapped, const char *device, int ordinal)
 static void devices_say_whom_they_reach(void **state)
 {
     (void)state;
-    machine(3);
+    gpusim_have_devices(3);
     refuse(0, 2);
     assert_ok(ops->use(UUID_OF("00")));
     assert_ok(ops->reaches(UUID_OF("00"), UUID_OF("00")));
@@ -66,7 +57,7 @@ static void a_device_borrows_of_another_one(void **state)
         struct foreign f;
 
         gpusim_reset();
-        machine(2);
+        gpusim_have_devices(2);
         f = filled(is_mapped, UUID_OF("00"), 0);
         assert_ok(ops->use(UUID_OF("01"))); /* whichever lends it */
         loan = lent(foreign_at(&f, MIB), 6 * MIB);
@@ -94,7 +85,7 @@ static void what_is_not_reached_is_refused(void **state)
     void *pooled = NULL;
 
     (void)state;
-    machine(2);
+    gpusim_have_devices(2);
     refuse(1, 0);
     f = filled(false, UUID_OF("00"), 0);
     loan = lent(foreign_at(&f, 0), MIB);
@@ -103,7 +94,7 @@ static void what_is_not_reached_is_refused(void **state)
     assert_error_has("peer access");
     assert_null(mine.self);
     gpusim_reset();
-    machine(2);
+    gpusim_have_devices(2);
     assert_ok(ops->use(UUID_OF("00")));
     assert_cuda(cudaMallocAsync(&pooled, 100, NULL));
     loan = lent(pooled, 100);
@@ -112,7 +103,7 @@ static void what_is_not_reached_is_refused(void **state)
     assert_error_has("only its owner");
     assert_ok(ops->use(UUID_OF("00")));
     assert_cuda(cudaFreeAsync(pooled, NULL));
-    machine(1);
+    gpusim_have_devices(1);
     assert_ok(ops->use(NULL));
     memcpy(loan.device, UUID_OF("01"), sizeof(UUID_OF("01")));
     assert_status(DYT_ERR_UNSUPPORTED, ops->borrow(&loan, &mine));
@@ -131,7 +122,7 @@ static void pieces_are_of_one_device(void **state)
     struct foreign f;
 
     (void)state;
-    machine(2);
+    gpusim_have_devices(2);
     assert_ok(ops->use(UUID_OF("00")));
     f = foreign_mapped(0, pieces, 3, 7);
     assert_int_equal(CUDA_SUCCESS, calls->cuMemUnmap(f.at + 6 * MIB, 2 * MIB));
@@ -179,7 +170,7 @@ static void processes_borrow_across_devices(void **state)
         struct peer peer;
 
         gpusim_reset();
-        machine(3);
+        gpusim_have_devices(3);
         peer_start(&peer);
         /* 1, 2, 3: its first one is our second. */
         asked(DYT_OK, &peer, .what = ORDER_MACHINE, .value = 3, .bytes = 1);
@@ -209,7 +200,7 @@ static void a_device_that_is_not_seen_is_named(void **state)
     struct peer peer;
 
     (void)state;
-    machine(2);
+    gpusim_have_devices(2);
     peer_start(&peer);
     asked(DYT_OK, &peer, .what = ORDER_MACHINE, .value = 1, .bytes = 1);
     for (int is_mapped = 0; is_mapped < 2; is_mapped++) {
@@ -237,7 +228,7 @@ static void every_call_of_a_borrower_may_fail(void **state)
         uint32_t nth = 0;
         bool failed = true;
 
-        machine(1);
+        gpusim_have_devices(1);
         f = filled(is_mapped, UUID_OF("00"), 0);
         loan = lent(foreign_at(&f, MIB), 4 * MIB);
         while (failed) {
@@ -294,7 +285,7 @@ static void every_call_of_a_lender_may_fail(void **state)
                 int fd = -1;
 
                 gpusim_reset();
-                machine(1);
+                gpusim_have_devices(1);
                 f = filled(is_mapped, UUID_OF("00"), 0);
                 gpusim_fail_call(calls[c], ++nth, CUDA_ERROR_UNKNOWN);
                 st = ops->lend(foreign_at(&f, 0), 6 * MIB, &loan);
@@ -329,7 +320,7 @@ static void peer_access_may_be_refused_late(void **state)
     struct foreign f;
 
     (void)state;
-    machine(2);
+    gpusim_have_devices(2);
     f = filled(false, UUID_OF("00"), 0);
     loan = lent(foreign_at(&f, 0), MIB);
     assert_ok(ops->use(UUID_OF("01")));

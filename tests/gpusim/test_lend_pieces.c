@@ -4,9 +4,8 @@
  * other. */
 #include "lend_case.h"
 
-#include "dyt_ranks.h"
+#include "rank_group.h"
 
-#include "comm/shm/shm.h"
 #include "lib/link_lend.h"
 
 #define RANKS       3u
@@ -148,14 +147,11 @@ static void use_one(struct dyt_rank *me, uint32_t ordinal)
     const struct scene *s = me->arg;
     const struct dyti_cuda_calls *calls = NULL;
     char name[DYTI_CUDA_UUID];
-    struct gpusim_machine m;
     CUdevice device = 0;
     CUuuid uuid;
 
     if (gpusim_simulates()) {
-        gpusim_get_machine(&m);
-        m.device_count = (int)s->devices;
-        gpusim_set_machine(&m);
+        gpusim_have_devices((int)s->devices);
     }
     rank_ok(me, dyti_cuda_calls(&calls));
     rank_true(me, calls->cuDeviceGet(&device, (int)ordinal) == CUDA_SUCCESS &&
@@ -167,22 +163,11 @@ static void use_one(struct dyt_rank *me, uint32_t ordinal)
 static void body(struct dyt_rank *me)
 {
     const struct scene *s = me->arg;
-    struct dyti_group_params group = {.struct_size = sizeof(group),
-                                      .name = "lend",
-                                      .rank = me->rank,
-                                      .size = me->size,
-                                      .shared = s->region,
-                                      .shared_bytes =
-                                          dyti_group_shm.region_bytes(RANKS),
-                                      .abort = s->abort,
-                                      .timeout_ns = PATIENCE_NS,
-                                      .oversubscribed = true};
-    struct dyti_group all = {
-        .ops = &dyti_group_shm, .rank = me->rank, .size = me->size};
+    struct dyti_group all;
 
     use_one(me, me->rank % s->devices);
     rank_true(me, me->wrong[0] == '\0');
-    rank_ok(me, dyti_group_shm.open(&group, &all.self));
+    rank_ok(me, rank_group_open(me, s->region, s->abort, PATIENCE_NS, &all));
     work(me, &all);
     if (me->wrong[0] != '\0') { /* the others need not wait */
         atomic_store(&s->abort->value,

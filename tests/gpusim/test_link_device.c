@@ -365,12 +365,9 @@ static void run_scene(struct scene *s, enum dyt_ranks_kind kind)
 {
     static const enum gpusim_order order[] = {GPUSIM_LATE, GPUSIM_SHUFFLED,
                                               GPUSIM_EARLY};
-    struct gpusim_machine machine;
 
     gpusim_reset();
-    gpusim_get_machine(&machine);
-    machine.device_count = DEVICES;
-    gpusim_set_machine(&machine);
+    gpusim_have_devices(DEVICES);
     gpusim_set_order(order[s->c.trial % 3], s->c.trial + 1);
     s->c.threads = kind == DYT_RANKS_THREADS;
     s->slot = dyt_ranks_shared(LW_MEMBERS * sizeof(*s->slot));

@@ -246,11 +246,7 @@ int main(void)
     struct dyti_group_report report = {0};
 
     if (gpusim_simulates()) {
-        struct gpusim_machine machine;
-
-        gpusim_get_machine(&machine);
-        machine.device_count = SIMULATED;
-        gpusim_set_machine(&machine);
+        gpusim_have_devices(SIMULATED);
     }
     ranks = devices();
     ranks = ranks > MOST ? MOST : ranks;

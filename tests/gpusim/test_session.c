@@ -23,7 +23,6 @@ static void versions_arrive_whole(void **state)
     }
 }
 
-/* The content hash of a row is one, wherever the row lies. */
 static void rows_have_one_hash(void **state)
 {
     struct scene s;
@@ -32,14 +31,7 @@ static void rows_have_one_hash(void **state)
     (void)state;
     s = of_way(&ways[0], 1, 1); /* a device's trainer, a host's receiver */
     pass_version(&s, 1);
-    for (uint64_t r = 0; r < 6; r++) {
-        if (r == 1) {
-            continue; /* of another dtype at the other side */
-        }
-        assert_ok(dyt_session_row_hash(s.trainer[0].m->session, r, &there));
-        assert_ok(dyt_session_row_hash(s.receiver[0].m->session, r, &here));
-        assert_int_equal(here, there);
-    }
+    check_hashes(&s);
     write_there(&s.trainer[0], 2); /* what it holds, not what was offered */
     assert_ok(dyt_session_row_hash(s.trainer[0].m->session, 0, &there));
     assert_ok(dyt_session_row_hash(s.receiver[0].m->session, 0, &here));
@@ -142,7 +134,6 @@ static void processes_share_memory(void **state)
 /* Rows on two devices, of which neither is the caller's. */
 static void devices_are_named_by_uuid(void **state)
 {
-    struct gpusim_machine machine;
     struct scene s;
     int device = -1;
 
@@ -150,9 +141,7 @@ static void devices_are_named_by_uuid(void **state)
     if (!gpusim_simulates()) {
         skip();
     }
-    gpusim_get_machine(&machine);
-    machine.device_count = 3;
-    gpusim_set_machine(&machine);
+    gpusim_have_devices(3);
     s = with_members(1, 1);
     put_on_device(&s.trainer[0], 1);
     put_on_device(&s.receiver[0], 2);
@@ -175,8 +164,7 @@ static void what_is_queued_comes_first(void **state)
     struct dyt_receive_params taken = {.struct_size = sizeof(taken),
                                        .deadline_ns = -1};
     dyt_ticket *ticket = NULL;
-    cudaEvent_t event = NULL;
-    void *other;
+    struct reader old;
 
     (void)state;
     gpusim_set_order(GPUSIM_LATE, 5);
@@ -184,8 +172,7 @@ static void what_is_queued_comes_first(void **state)
     t = &s.trainer[0];
     r = &s.receiver[0];
     pass_version(&s, 1); /* by streams */
-    other = dyt_sim_filled(row_bytes(r->m, 0), 0);
-    assert_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    old = reader_of(r);
     for (uint64_t version = 2; version < 6; version++) {
         bool by_event = version % 2 == 0;
 
@@ -197,20 +184,15 @@ static void what_is_queued_comes_first(void **state)
         /* offered is what was; this is free */
         assert_ok(dyt_session_will_write(t->m->session));
         write_there(t, version + 100);
-        /* the old weights are still being read */
-        assert_cuda(cudaMemcpyAsync(other, r->there[0], row_bytes(r->m, 0),
-                                    cudaMemcpyDeviceToDevice, r->stream));
-        assert_cuda(cudaEventRecord(event, r->stream));
+        reader_reads(&old, r->there[0], r->stream);
         taken.version = version;
-        taken.event = by_event ? event : NULL;
+        taken.event = by_event ? old.event : NULL;
         assert_ok(dyt_session_receive_with(r->m->session, &taken, NULL));
         assert_ok(dyt_ticket_wait(ticket, -1));
         dyt_ticket_destroy(ticket);
         assert_true(holds_there(r, version));
     }
-    assert_cuda(cudaDeviceSynchronize());
-    assert_cuda(cudaEventDestroy(event));
-    assert_cuda(cudaFree(other));
+    reader_end(&old);
     all_end(&s);
 }
 
@@ -226,10 +208,7 @@ static void what_nobody_waits_for_is_found(void **state)
     gpusim_set_order(GPUSIM_LATE, 5);
     s = with_members(1, 1);
     put_on_device(&s.trainer[0], 0);
-    for (uint32_t r = 0; r < s.trainer[0].m->rows; r++) {
-        s.trainer[0].m->row[r].device.stream = NULL; /* not where it is written
-                                                      */
-    }
+    forget_streams(&s.trainer[0]);
     all_enter(&s);
     gpusim_expect(GPUSIM_MISSING_WAIT);
     write_there(&s.trainer[0], 1);
@@ -237,9 +216,7 @@ static void what_nobody_waits_for_is_found(void **state)
     assert_ok(offer_as_is(s.trainer[0].m));
     assert_int_equal(DYT_OK, dyt_ticket_cancel(s.trainer[0].m->ticket));
     dyt_ticket_destroy(s.trainer[0].m->ticket);
-    assert_cuda(cudaDeviceSynchronize());
-    assert_true(gpusim_faults(GPUSIM_MISSING_WAIT) > 0);
-    all_end(&s);
+    end_with_missing_wait(&s);
 }
 
 static void an_event_is_a_devices(void **state)

@@ -59,7 +59,6 @@ static void wrong_pointers_are_listed_at_once(void **state)
 
 static void memory_of_another_device_is_refused(void **state)
 {
-    struct gpusim_machine machine;
     struct scene s;
     void *other;
 
@@ -67,9 +66,7 @@ static void memory_of_another_device_is_refused(void **state)
     if (!gpusim_simulates()) {
         skip();
     }
-    gpusim_get_machine(&machine);
-    machine.device_count = 2;
-    gpusim_set_machine(&machine);
+    gpusim_have_devices(2);
     s = with_members(1, 1);
     put_on_device(&s.receiver[0], 0);
     assert_cuda(cudaSetDevice(1));

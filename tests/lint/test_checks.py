@@ -4,6 +4,7 @@ import pathlib
 import unittest
 
 import check_layers
+import check_pages
 import check_size
 import check_testing
 import check_words
@@ -122,6 +123,23 @@ class Testing(unittest.TestCase):
             [(3, "dist.two"), (3, "one_two_four")])
         self.assertTrue(check_testing.known(
             "e2e.run", "foreach(name run)\ndyt_test(e2e.${name} x.c)"))
+
+
+class Pages(unittest.TestCase):
+    def test_what_leads_nowhere_is_found(self):
+        pages = {"docs/a.md": "# Two words, `x`\n[b](b.md) [c](c.md#here)\n"
+                              "[d](a.md#two-words-x) [e](#not-it) [f](../lib)\n"
+                              "[g](https://a.b/c)\n```\n[h](h.md)\n```\n",
+                 "docs/c.md": "## There\n"}
+        files = set(pages) | {"lib/x.c"}
+        self.assertEqual(
+            list(check_pages.dead_links("docs/a.md", pages["docs/a.md"], files,
+                                        pages)),
+            ["b.md", "c.md#here", "#not-it"])
+        self.assertEqual(
+            list(check_pages.lost_files("`lib/x.c` `x.c` `*x.c` `y.c` `y.d`",
+                                        files)), ["y.c"])
+        self.assertEqual(check_pages.not_listed("a b", ["a", "c"]), ["c"])
 
 
 if __name__ == "__main__":

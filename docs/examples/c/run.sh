@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Two trainer ranks and a receiver, three versions.  Argument: the folder with
-# the two programs (default: build/rel/examples).
-set -eu
+# Two trainer ranks and a receiver, three versions.
+# usage: run.sh [FOLDER]   of the two programs (default: build/rel/examples)
+set -euo pipefail
 bin=${1:-build/rel/examples}
 room=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$room"' EXIT

@@ -1,3 +1,4 @@
+/* Arrays that grow (base/array.h), also where memory does not. */
 #include "base/array.h"
 
 #include "dyt_test.h"

@@ -1,3 +1,4 @@
+/* Sums, products and alignment that say when they overflow (base/checked.h). */
 #include "base/checked.h"
 
 #include "dyt_test.h"

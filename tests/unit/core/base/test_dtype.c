@@ -1,3 +1,4 @@
+/* Sizes and names of dtypes and of kinds of state (base/dtype.h). */
 #include "base/dtype.h"
 
 #include "dyt_test.h"

@@ -1,3 +1,5 @@
+/* Settings from the environment: values, defaults, misspelt names, listings
+ * (base/env.h). */
 #include "base/env.h"
 
 #include "dyt_test.h"

@@ -1,3 +1,5 @@
+/* What an error says, and to whom: cause and place, notes, threads
+ * (base/error.h). */
 #include "base/error.h"
 
 #include "dyt_test.h"

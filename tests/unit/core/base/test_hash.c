@@ -1,3 +1,5 @@
+/* Hashes have the values that files and ranks agree on, and see what they
+ * should (base/hash.h). */
 #include "base/hash.h"
 
 #include "dyt_test.h"

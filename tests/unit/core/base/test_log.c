@@ -1,3 +1,4 @@
+/* Which lines are written, and how they look (base/log.h). */
 #include "base/log.h"
 
 #include "dyt_test.h"

@@ -1,3 +1,5 @@
+/* Every tile of a job runs once, on as many threads as there are (base/pool.h).
+ */
 #include "base/pool.h"
 
 #include "dyt_test.h"

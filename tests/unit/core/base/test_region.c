@@ -1,3 +1,5 @@
+/* Pieces of a region: addresses, alignment, rewinding, measuring
+ * (base/region.h). */
 #include "base/region.h"
 
 #include "dyt_test.h"

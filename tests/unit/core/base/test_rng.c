@@ -1,3 +1,5 @@
+/* Random numbers by coordinates: fixed values, uniform along each (base/rng.h).
+ */
 #include "base/rng.h"
 
 #include "dyt_test.h"

@@ -1,3 +1,4 @@
+/* Threads of ours take no signal of the program's (base/thread.h). */
 #include "base/thread.h"
 
 #include "dyt_test.h"

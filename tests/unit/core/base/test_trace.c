@@ -1,3 +1,5 @@
+/* Traces: events of threads and processes, and files that cannot be written
+ * (base/trace.h). */
 #include "base/trace.h"
 
 #include "dyt_test.h"
