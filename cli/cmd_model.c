@@ -3,6 +3,7 @@
 #include "cli/exit.h"
 #include "cli/load_job.h"
 #include "explain/explain.h"
+#include "format/checkpoint.h"
 #include "format/file.h"
 #include "format/hf_config.h"
 #include "format/model_init.h"
@@ -70,7 +71,9 @@ static const struct argp argp = {
     options,
     parse,
     "init --out DIR\ninfo MODEL",
-    "Makes a model with random weights, or says what a model is.\v"
+    "Makes a model with random weights, or says what a model is; a "
+    "checkpoint's "
+    "files are compared with what was written.\v"
     "Examples:\n"
     "  dynatrain model init --preset tiny --out build/models/tiny\n"
     "  dynatrain model info smollm2-135m-instruct\n",
@@ -141,6 +144,7 @@ static int info(const struct arguments *a)
     st = st != DYT_OK ? st : dyti_model_build(&arch, &model);
     st = st != DYT_OK ? st : dyti_safetensors_open(dir, &set);
     st = st != DYT_OK ? st : dyti_weights_check(set, model);
+    st = st != DYT_OK ? st : dyti_checkpoint_verify_model(dir);
     st = dyti_exit_given(st);
     st = st != DYT_OK ? st : show(model, a->json);
     dyti_safetensors_close(set);

@@ -247,7 +247,7 @@ enum dyt_status dyti_manager_resume(struct dyti_manager *m, char **out_path)
     bool found = false;
     enum dyt_status st = checkpoint_folder(m, folder);
 
-    st = st != DYT_OK ? st : dyti_checkpoint_latest(folder, path, &found);
+    st = st != DYT_OK ? st : dyti_checkpoint_latest_sound(folder, path, &found);
     if (st == DYT_OK && !found) {
         st = DYTI_FAIL(DYT_ERR_CONFIG,
                        "%s holds no whole checkpoint to resume from: start "

@@ -455,7 +455,7 @@ static enum dyt_status copy_model(const char *path, const char *to)
 {
     static const char *const needed[] = {"config.json", "model.safetensors"};
     bool copied = false;
-    enum dyt_status st = DYT_OK;
+    enum dyt_status st = dyti_checkpoint_verify_file(path, needed[1]);
 
     for (size_t i = 0; dyti_checkpoint_side_file(i) != NULL && st == DYT_OK;
          i++) {

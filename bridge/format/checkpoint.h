@@ -7,7 +7,8 @@
  *     master.safetensors        f32; only where model.safetensors is not f32
  *     exp_avg.safetensors, exp_avg_sq.safetensors   f32
  *     state.json                struct dyti_checkpoint_state
- *     complete.json             every file with its bytes; written last
+ *     complete.json             every file with its bytes and the content
+ *                               hashes of its blocks; written last
  *   <root>/tmp-step-00000020/   one that is being written, or was left behind
  *
  * Saving takes three steps, so that every owner writes its own parts:
@@ -101,11 +102,23 @@ void dyti_checkpoint_abort(const char *path);
 /* DYT_OK: whole.  DYT_ERR_FORMAT: what is missing or too short, by name. */
 enum dyt_status dyti_checkpoint_check(const char *path);
 
+/* That, and the content of every file is what was written: all of it is read.
+ * One of before there were content hashes passes, and the log says that it was
+ * not looked at.
+ * DYT_ERR_FORMAT: the file and the first bytes that are not. */
+enum dyt_status dyti_checkpoint_verify(const char *path);
+/* The same of a directory with a model; no checkpoint: fine. */
+enum dyt_status dyti_checkpoint_verify_model(const char *dir);
+
 /* The newest whole one of root; *out_found is false where there is none (no
  * root is fine).  Newer ones that are not whole are named in the log. */
 enum dyt_status dyti_checkpoint_latest(const char *root,
                                        char out_path[DYTI_PATH_BYTES],
                                        bool *out_found);
+/* The newest that passes dyti_checkpoint_verify(), in the same way. */
+enum dyt_status dyti_checkpoint_latest_sound(const char *root,
+                                             char out_path[DYTI_PATH_BYTES],
+                                             bool *out_found);
 
 /* Give back with dyti_checkpoint_state_fini(). */
 enum dyt_status dyti_checkpoint_read_state(

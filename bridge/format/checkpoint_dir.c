@@ -66,18 +66,13 @@ bool dyti_checkpoint_name_parse(const char *name, bool temporary,
 
 /* ---- listing ------------------------------------------------------------ */
 
-struct listing {
-    char (*name)[256]; /* [count] */
-    size_t count, cap;
-};
-
 static bool is_dots(const char *name)
 {
     return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
 
-/* Names in a directory; a directory that is not there is empty. */
-static enum dyt_status list_dir(const char *path, struct listing *list)
+enum dyt_status dyti_checkpoint_list(const char *path,
+                                     struct dyti_listing *list)
 {
     DIR *dir = opendir(path);
     const struct dirent *entry;
@@ -107,7 +102,7 @@ static enum dyt_status list_dir(const char *path, struct listing *list)
 
 enum dyt_status dyti_checkpoint_remove(const char *path)
 {
-    struct listing list = {NULL, 0, 0};
+    struct dyti_listing list = {NULL, 0, 0};
     char file[DYTI_PATH_BYTES];
     enum dyt_status st;
 
@@ -115,7 +110,7 @@ enum dyt_status dyti_checkpoint_remove(const char *path)
     st = dyti_path_join(file, path, DYTI_CHECKPOINT_MARKER);
     if (st == DYT_OK) {
         unlink(file);
-        st = list_dir(path, &list);
+        st = dyti_checkpoint_list(path, &list);
     }
     for (size_t i = 0; i < list.count && st == DYT_OK; i++) {
         st = dyti_path_join(file, path, list.name[i]);
@@ -132,10 +127,10 @@ enum dyt_status dyti_checkpoint_remove(const char *path)
 
 enum dyt_status dyti_checkpoint_clean(const char *root)
 {
-    struct listing list = {NULL, 0, 0};
+    struct dyti_listing list = {NULL, 0, 0};
     char path[DYTI_PATH_BYTES];
     uint64_t step;
-    enum dyt_status st = list_dir(root, &list);
+    enum dyt_status st = dyti_checkpoint_list(root, &list);
 
     for (size_t i = 0; i < list.count && st == DYT_OK; i++) {
         if (!dyti_checkpoint_name_parse(list.name[i], true, &step)) {
@@ -147,143 +142,6 @@ enum dyt_status dyti_checkpoint_clean(const char *root)
         }
     }
     free(list.name);
-    return st;
-}
-
-/* ---- the marker --------------------------------------------------------- */
-
-/* Its bytes on disk, after they have been synced. */
-static enum dyt_status sync_file(const char *path, uint64_t *out_bytes)
-{
-    struct stat info;
-    enum dyt_status st = DYT_OK;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-    if (fd < 0) {
-        return DYTI_FAIL(DYT_ERR_IO, "%s: %s", path, strerror(errno));
-    }
-    if (fsync(fd) != 0 || fstat(fd, &info) != 0) {
-        st = DYTI_FAIL(DYT_ERR_IO, "%s: fsync: %s", path, strerror(errno));
-    } else {
-        *out_bytes = (uint64_t)info.st_size;
-    }
-    close(fd);
-    return st;
-}
-
-static enum dyt_status collect_sizes(const char *path, json_t *files)
-{
-    struct listing list = {NULL, 0, 0};
-    char file[DYTI_PATH_BYTES];
-    enum dyt_status st = list_dir(path, &list);
-
-    for (size_t i = 0; i < list.count && st == DYT_OK; i++) {
-        uint64_t bytes = 0;
-
-        if (strcmp(list.name[i], DYTI_CHECKPOINT_MARKER) == 0) {
-            continue;
-        }
-        st = dyti_path_join(file, path, list.name[i]);
-        if (st == DYT_OK) {
-            st = sync_file(file, &bytes);
-        }
-        if (st == DYT_OK) {
-            st = dyti_json_put(files, list.name[i],
-                               json_integer((json_int_t)bytes));
-        }
-    }
-    free(list.name);
-    return st;
-}
-
-enum dyt_status dyti_checkpoint_mark(const char *path, uint64_t step)
-{
-    char file[DYTI_PATH_BYTES];
-    json_t *files = json_object(), *json = NULL;
-    enum dyt_status st = dyti_path_join(file, path, DYTI_CHECKPOINT_MARKER);
-
-    if (st == DYT_OK && files == NULL) {
-        st = DYTI_FAIL(DYT_ERR_NOMEM, "%s", file);
-    }
-    if (st == DYT_OK) {
-        st = collect_sizes(path, files);
-    }
-    if (st != DYT_OK) {
-        json_decref(files);
-        return st;
-    }
-    json = json_pack("{s:i,s:I,s:o}", "format", 1, "step", (json_int_t)step,
-                     "files", files);
-    if (json == NULL) {
-        return DYTI_FAIL(DYT_ERR_NOMEM, "%s", file);
-    }
-    st = dyti_json_save(file, json);
-    json_decref(json);
-    return st;
-}
-
-static enum dyt_status check_file(const char *path, const char *name,
-                                  const json_t *bytes)
-{
-    char file[DYTI_PATH_BYTES];
-    struct stat info;
-    enum dyt_status st = dyti_path_join(file, path, name);
-
-    if (st != DYT_OK) {
-        return st;
-    }
-    if (strchr(name, '/') != NULL || !json_is_integer(bytes)) {
-        return DYTI_FAIL(DYT_ERR_FORMAT, "%s: the marker is damaged", path);
-    }
-    if (stat(file, &info) != 0) {
-        return DYTI_FAIL(DYT_ERR_FORMAT, "%s: missing from the checkpoint",
-                         file);
-    }
-    if ((json_int_t)info.st_size != json_integer_value(bytes)) {
-        return DYTI_FAIL(
-            DYT_ERR_FORMAT, "%s: %lld bytes, the checkpoint says %lld", file,
-            (long long)info.st_size, (long long)json_integer_value(bytes));
-    }
-    return DYT_OK;
-}
-
-enum dyt_status dyti_checkpoint_check(const char *path)
-{
-    char file[DYTI_PATH_BYTES];
-    struct dyti_json_at at = {file, "", NULL};
-    const json_t *files = NULL;
-    json_t *json = NULL, *bytes;
-    const char *name;
-    int64_t format = 0;
-    enum dyt_status st = dyti_path_join(file, path, DYTI_CHECKPOINT_MARKER);
-
-    if (st == DYT_OK && !dyti_file_exists(file)) {
-        st = DYTI_FAIL(DYT_ERR_FORMAT, "%s: not a whole checkpoint (no %s)",
-                       path, DYTI_CHECKPOINT_MARKER);
-    }
-    if (st == DYT_OK) {
-        st = dyti_json_load(file, &json);
-    }
-    at.object = json;
-    if (st == DYT_OK) {
-        st = dyti_json_int(&at, "format", 1, 1, &format);
-    }
-    if (st == DYT_OK) {
-        st = dyti_json_object_or_null(&at, "files", &files);
-    }
-    if (st == DYT_OK && json_object_size(files) == 0) {
-        st = DYTI_FAIL(DYT_ERR_FORMAT, "%s: files is missing", file);
-    }
-    if (st == DYT_OK) {
-        json_object_foreach((json_t *)(uintptr_t)files, name, bytes)
-        {
-            st = check_file(path, name, bytes);
-            if (st != DYT_OK) {
-                break;
-            }
-        }
-    }
-    json_decref(json);
     return st;
 }
 
@@ -315,11 +173,11 @@ static enum dyt_status path_of(const char *root, uint64_t step,
 static enum dyt_status list_steps(const char *root, struct whole **out,
                                   size_t *out_count)
 {
-    struct listing list = {NULL, 0, 0};
+    struct dyti_listing list = {NULL, 0, 0};
     struct whole *whole = NULL;
     size_t count = 0;
     uint64_t step;
-    enum dyt_status st = list_dir(root, &list);
+    enum dyt_status st = dyti_checkpoint_list(root, &list);
 
     if (st == DYT_OK) {
         whole = calloc(list.count + 1, sizeof(*whole));
@@ -342,9 +200,10 @@ static enum dyt_status list_steps(const char *root, struct whole **out,
     return DYT_OK;
 }
 
-enum dyt_status dyti_checkpoint_latest(const char *root,
-                                       char out_path[DYTI_PATH_BYTES],
-                                       bool *out_found)
+static enum dyt_status find_latest(const char *root,
+                                   enum dyt_status (*check)(const char *path),
+                                   char out_path[DYTI_PATH_BYTES],
+                                   bool *out_found)
 {
     char path[DYTI_PATH_BYTES];
     struct whole *whole = NULL;
@@ -354,7 +213,7 @@ enum dyt_status dyti_checkpoint_latest(const char *root,
 
     for (size_t i = 0; i < count && st == DYT_OK && !found; i++) {
         st = path_of(root, whole[i].step, path);
-        found = st == DYT_OK && dyti_checkpoint_check(path) == DYT_OK;
+        found = st == DYT_OK && check(path) == DYT_OK;
         if (st == DYT_OK && !found) {
             DYTI_LOG(DYTI_LOG_WARN, "checkpoint", "passed over, not whole: %s",
                      dyti_error_message());
@@ -369,6 +228,20 @@ enum dyt_status dyti_checkpoint_latest(const char *root,
     }
     *out_found = found;
     return DYT_OK;
+}
+
+enum dyt_status dyti_checkpoint_latest(const char *root,
+                                       char out_path[DYTI_PATH_BYTES],
+                                       bool *out_found)
+{
+    return find_latest(root, dyti_checkpoint_check, out_path, out_found);
+}
+
+enum dyt_status dyti_checkpoint_latest_sound(const char *root,
+                                             char out_path[DYTI_PATH_BYTES],
+                                             bool *out_found)
+{
+    return find_latest(root, dyti_checkpoint_verify, out_path, out_found);
 }
 
 static void keep_the_best(struct whole *whole, size_t count, uint32_t keep)

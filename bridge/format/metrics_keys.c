@@ -116,29 +116,34 @@ bool dyti_metrics_known(const char *key)
 
 void dyti_metrics_write_docs(FILE *out)
 {
-    fputs("# What a run writes\n\n"
-          "Made from the table in `bridge/format/metrics_keys.c`; a test keeps "
-          "this page equal to it.\n\n"
-          "A run writes into `runs/NAME/`:\n\n"
-          "- `metrics.jsonl`: one JSON object a line, one line a step, with "
-          "the keys below that apply. A number that is not finite is null.\n"
-          "- `completions.jsonl`: every `metrics.completions_every` steps, one "
-          "line a sample: `step`, `eval`, `group`, `sample`, `prompt`, `text`, "
-          "`ids`, `reward`, `dropped`, `advantage`, `finish_reason`, "
-          "`versions` (which version sampled `count` tokens from `first` "
-          "on).\n"
-          "- `summary.json`: `name`, `end` (steps, reward, seconds, "
-          "interrupted or error), `steps`, `seconds`, `reward_first` and "
-          "`reward_last` (mean of the first and last five steps), "
-          "`exact_match`, `switch_count`, `switch_seconds_median`, "
-          "`switch_seconds_worst`, `switch_bytes`, `switch_ratio` (bandwidth "
-          "over memcpy), `refit_seconds_median`, `logprob_gap_max`; null where "
-          "not measured.\n"
-          "- `checkpoints/`, and with `checkpoint.export_hf` `export-STEP/`.\n"
-          "- `earlier-N/`: all of this of a run before, where one with the "
-          "same name was started anew and not resumed.\n\n"
-          "| key | unit | meaning |\n|---|---|---|\n",
-          out);
+    fputs(
+        "# What a run writes\n\n"
+        "Made from the table in `bridge/format/metrics_keys.c`; a test keeps "
+        "this page equal to it.\n\n"
+        "A run writes into `runs/NAME/`:\n\n"
+        "- `metrics.jsonl`: one JSON object a line, one line a step, with "
+        "the keys below that apply. A number that is not finite is null.\n"
+        "- `completions.jsonl`: every `metrics.completions_every` steps, one "
+        "line a sample: `step`, `eval`, `group`, `sample`, `prompt`, `text`, "
+        "`ids`, `reward`, `dropped`, `advantage`, `finish_reason`, "
+        "`versions` (which version sampled `count` tokens from `first` "
+        "on).\n"
+        "- `summary.json`: `name`, `end` (steps, reward, seconds, "
+        "interrupted or error), `steps`, `seconds`, `reward_first` and "
+        "`reward_last` (mean of the first and last five steps), "
+        "`exact_match`, `switch_count`, `switch_seconds_median`, "
+        "`switch_seconds_worst`, `switch_bytes`, `switch_ratio` (bandwidth "
+        "over memcpy), `refit_seconds_median`, `logprob_gap_max`; null where "
+        "not measured.\n"
+        "- `checkpoints/`, and with `checkpoint.export_hf` `export-STEP/`. "
+        "`complete.json` of a checkpoint has the bytes and the content hashes "
+        "of every file: one that is not what was written is named and passed "
+        "over by `--resume`, and not exported or converted; "
+        "`dynatrain model info` compares too.\n"
+        "- `earlier-N/`: all of this of a run before, where one with the "
+        "same name was started anew and not resumed.\n\n"
+        "| key | unit | meaning |\n|---|---|---|\n",
+        out);
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         fprintf(out, "| `%s` | %s | %s |\n", keys[i].key, keys[i].unit,
                 keys[i].help);

@@ -235,6 +235,7 @@ static enum dyt_status prepare(struct dyti_conversion *c)
     }
     st = dyti_model_source_open(c->desc->from, &c->source);
     st = st != DYT_OK ? st : check_form(c->desc);
+    st = st != DYT_OK ? st : dyti_checkpoint_verify_model(c->desc->from);
     st = st != DYT_OK ? st : choose_layout(c);
     st = st != DYT_OK ? st : list_files(c);
     if (st == DYT_OK) {

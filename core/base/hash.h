@@ -50,4 +50,11 @@ static inline uint64_t dyti_content_mix(uint64_t salt, uint64_t index,
     return x ^ (x >> 29);
 }
 
+/* Content hash of bytes: that of elements of 64 bits, little endian, the last
+ * one filled up with zeros.  Pieces of whole elements add up to the whole; a
+ * change within one element is always seen.
+ *   index  of the first element */
+uint64_t dyti_content_bytes(uint64_t salt, uint64_t index, const void *bytes,
+                            size_t size_bytes);
+
 #endif /* DYTI_BASE_HASH_H */

@@ -75,6 +75,41 @@ static void content_hash_sees_value_place_tensor_and_kind(void **state)
     assert_true(dyti_content_salt(1, 0) != dyti_content_salt(2, 0));
 }
 
+/* Pieces of whole elements add up, a tail is filled with zeros, and each single
+ * bit counts. */
+static void content_of_bytes_is_that_of_words(void **state)
+{
+    unsigned char bytes[203];
+    uint64_t salt = dyti_content_salt(9, 1), want = 0, whole;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(bytes); i++) {
+        bytes[i] = (unsigned char)(i * 37 + 11);
+    }
+    for (size_t i = 0; i < sizeof(bytes); i += 8) {
+        uint64_t word = 0;
+
+        for (size_t k = i; k < i + 8 && k < sizeof(bytes); k++) {
+            word |= (uint64_t)bytes[k] << (8 * (k - i));
+        }
+        want += dyti_content_mix(salt, 5 + i / 8, word);
+    }
+    whole = dyti_content_bytes(salt, 5, bytes, sizeof(bytes));
+    assert_true(want == whole);
+    for (size_t cut = 0; cut < sizeof(bytes); cut += 8) {
+        assert_true(whole == dyti_content_bytes(salt, 5, bytes, cut) +
+                                 dyti_content_bytes(salt, 5 + cut / 8,
+                                                    bytes + cut,
+                                                    sizeof(bytes) - cut));
+    }
+    for (size_t bit = 0; bit < 8 * sizeof(bytes); bit++) {
+        bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
+        assert_true(whole != dyti_content_bytes(salt, 5, bytes, sizeof(bytes)));
+        bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
+    }
+    assert_true(dyti_content_bytes(salt, 5, bytes, 0) == 0);
+}
+
 static int by_value(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -114,6 +149,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(order_length_and_place_of_zeros_matter),
     cmocka_unit_test(bytes_do_not_depend_on_alignment),
     cmocka_unit_test(content_hash_sees_value_place_tensor_and_kind),
+    cmocka_unit_test(content_of_bytes_is_that_of_words),
     cmocka_unit_test(neighbouring_elements_do_not_collide),
 };
 DYT_TEST_MAIN(tests)
