@@ -250,6 +250,10 @@ struct dyti_memory_ops {
     enum dyt_status (*reaches)(const char *device, const char *other);
 };
 
+/* DYT_ERR_INVALID: `bytes` from `offset` on are not all of a mapped segment. */
+enum dyt_status dyti_segment_has(const struct dyti_segment_mem *mem,
+                                 uint64_t offset, uint64_t bytes);
+
 /* ---- loans, for the tables (loan.c) ---- */
 
 /* Sign what is otherwise filled in: magic, and this process as the lender. */

@@ -1,4 +1,4 @@
-/* Names of what the tables of ops/ speak of. */
+/* What the tables of ops/ speak of: its names, and what a segment has. */
 #include "ops/clock.h"
 #include "ops/device.h"
 #include "ops/group.h"
@@ -50,4 +50,17 @@ const char *dyti_device_state_name(enum dyti_device_state state)
     };
 
     return (uint32_t)state < DYTI_DEVICE_STATE_COUNT ? name[state] : "?";
+}
+
+enum dyt_status dyti_segment_has(const struct dyti_segment_mem *mem,
+                                 uint64_t offset, uint64_t bytes)
+{
+    if (mem->base == NULL || offset > mem->bytes ||
+        bytes > mem->bytes - offset) {
+        return DYTI_FAIL(DYT_ERR_INVALID,
+                         "bytes %llu + %llu of a segment of %llu",
+                         (unsigned long long)offset, (unsigned long long)bytes,
+                         (unsigned long long)mem->bytes);
+    }
+    return DYT_OK;
 }

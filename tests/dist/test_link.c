@@ -8,25 +8,6 @@
 /* ---- one link, several versions -------------------------------------------
  */
 
-static void check_arrived(struct dyt_rank *me, struct lw_member *m,
-                          uint64_t version)
-{
-    struct lw_wrong wrong = lw_check(m, dyti_link_live_set(m->link), version);
-
-    if (wrong.count > 0) {
-        rank_wrong(me,
-                   "trial %" PRIu64 ": %" PRIu64
-                   " elements are not those of version %" PRIu64
-                   ", the first of tensor %" PRIu64 " at %" PRIu64,
-                   m->c->trial, wrong.count, version, wrong.tensor,
-                   wrong.index);
-        return;
-    }
-    rank_true(me, lw_guards(m));
-    rank_ok(me, dyti_link_valid(m->link));
-    lw_check_hashes(me, m);
-}
-
 static void run_versions(struct dyt_rank *me, struct lw_member *m)
 {
     struct dyti_link_params params = lw_params(m);
@@ -44,7 +25,7 @@ static void run_versions(struct dyt_rank *me, struct lw_member *m)
         rank_ok(me, dyti_link_run(m->link, version, version, &report));
         rank_true(me, report.decision == DYTI_DECISION_COMMIT);
         if (!m->is_source) {
-            check_arrived(me, m, version);
+            lw_check_arrived(me, m, version);
         }
     }
 }

@@ -1,6 +1,7 @@
 /* The second run of a link plans and allocates nothing; a thousand leave
  * memory, descriptors and addresses as they were; one source serves several
  * links at once; and stacked experts of three dimensions arrive. */
+#include "count_alloc.h"
 #include "link_world.h"
 
 #include <malloc.h>
@@ -9,41 +10,6 @@
 #define RUNS 1000u
 
 /* ---- counting ------------------------------------------------------------ */
-
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-void *__real_realloc(void *was, size_t bytes);
-void *__real_aligned_alloc(size_t align, size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_realloc(void *was, size_t bytes);
-void *__wrap_aligned_alloc(size_t align, size_t bytes);
-
-static _Atomic uint64_t allocations; /* of this process */
-
-void *__wrap_malloc(size_t bytes)
-{
-    atomic_fetch_add(&allocations, 1);
-    return __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t count, size_t bytes)
-{
-    atomic_fetch_add(&allocations, 1);
-    return __real_calloc(count, bytes);
-}
-
-void *__wrap_realloc(void *was, size_t bytes)
-{
-    atomic_fetch_add(&allocations, 1);
-    return __real_realloc(was, bytes);
-}
-
-void *__wrap_aligned_alloc(size_t align, size_t bytes)
-{
-    atomic_fetch_add(&allocations, 1);
-    return __real_aligned_alloc(align, bytes);
-}
 
 /* Pages of addresses that this process has. */
 static uint64_t count_pages(void)

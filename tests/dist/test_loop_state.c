@@ -2,22 +2,10 @@
  * two steps equals, bit for bit, the run that never switched; in test builds
  * what a switch abandons is filled with NaN, so nothing can be left behind
  * unseen.  And a state that goes on in another layout stays near. */
+#include "arch_cases.h"
 #include "loop_world.h"
 
-static const struct dyti_arch plain = {
-    .family = DYTI_LLAMA,
-    .vocab = 37,
-    .hidden = 16,
-    .layers = 2,
-    .q_heads = 4,
-    .kv_heads = 2,
-    .head_dim = 4,
-    .ffn = 12,
-    .max_positions = 64,
-    .rms_eps = 1e-5,
-    .init_std = 0.02,
-    .tied = true,
-    .rope = {.kind = DYTI_ROPE_DEFAULT, .theta = 1e4}};
+static const struct dyti_arch plain = DYT_ARCH_TINY_4_2;
 
 static const struct dyti_arch odd = {
     .family = DYTI_QWEN3,

@@ -2,6 +2,7 @@
  * allocates nothing, and each rank says the same few things to the others
  * however much there is to move: counted, not assumed.  A thousand switches
  * leave memory, files and addresses as they were. */
+#include "count_alloc.h"
 #include "switch_world.h"
 
 #include "mover/message/message.h"
@@ -11,41 +12,6 @@
 #define SWITCHES 1000u
 
 /* ---- counting ------------------------------------------------------------ */
-
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-void *__real_realloc(void *was, size_t bytes);
-void *__real_aligned_alloc(size_t align, size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_realloc(void *was, size_t bytes);
-void *__wrap_aligned_alloc(size_t align, size_t bytes);
-
-static _Atomic uint64_t allocations;
-
-void *__wrap_malloc(size_t bytes)
-{
-    atomic_fetch_add(&allocations, 1);
-    return __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t count, size_t bytes)
-{
-    atomic_fetch_add(&allocations, 1);
-    return __real_calloc(count, bytes);
-}
-
-void *__wrap_realloc(void *was, size_t bytes)
-{
-    atomic_fetch_add(&allocations, 1);
-    return __real_realloc(was, bytes);
-}
-
-void *__wrap_aligned_alloc(size_t align, size_t bytes)
-{
-    atomic_fetch_add(&allocations, 1);
-    return __real_aligned_alloc(align, bytes);
-}
 
 /* Collectives and messages of all groups, opens apart. */
 static struct dyti_group_ops counted;

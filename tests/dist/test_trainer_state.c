@@ -1,21 +1,9 @@
 /* What a training step leaves behind when it is stopped, fed too little, or
  * carried into another process. */
+#include "arch_cases.h"
 #include "trainer_world.h"
 
-static const struct dyti_arch arch = {
-    .family = DYTI_LLAMA,
-    .vocab = 37,
-    .hidden = 16,
-    .layers = 2,
-    .q_heads = 4,
-    .kv_heads = 2,
-    .head_dim = 4,
-    .ffn = 12,
-    .max_positions = 64,
-    .rms_eps = 1e-5,
-    .init_std = 0.02,
-    .tied = true,
-    .rope = {.kind = DYTI_ROPE_DEFAULT, .theta = 1e4}};
+static const struct dyti_arch arch = DYT_ARCH_TINY_4_2;
 
 struct fixture {
     struct dyti_model *model;

@@ -269,25 +269,11 @@ static void check_arrived(struct dyt_rank *me, struct there *t,
                           uint64_t version)
 {
     struct lw_member *m = t->m;
-    uint32_t set = dyti_link_live_set(m->link);
-    struct lw_wrong wrong;
 
     if (dyti_link_is_direct(m->link)) {
-        carry_rows(me, t, set, false);
+        carry_rows(me, t, dyti_link_live_set(m->link), false);
     }
-    wrong = lw_check(m, set, version);
-    if (wrong.count > 0) {
-        rank_wrong(me,
-                   "trial %" PRIu64 ": %" PRIu64
-                   " elements are not those of version %" PRIu64
-                   ", the first of tensor %" PRIu64 " at %" PRIu64,
-                   m->c->trial, wrong.count, version, wrong.tensor,
-                   wrong.index);
-        return;
-    }
-    rank_true(me, lw_guards(m));
-    rank_ok(me, dyti_link_valid(m->link));
-    lw_check_hashes(me, m);
+    lw_check_arrived(me, m, version);
 }
 
 static void run_versions(struct dyt_rank *me, struct there *t)

@@ -131,28 +131,6 @@ static void processes_share_memory(void **state)
     all_end(&s);
 }
 
-/* Rows on two devices, of which neither is the caller's. */
-static void devices_are_named_by_uuid(void **state)
-{
-    struct scene s;
-    int device = -1;
-
-    (void)state;
-    if (!gpusim_simulates()) {
-        skip();
-    }
-    gpusim_have_devices(3);
-    s = with_members(1, 1);
-    put_on_device(&s.trainer[0], 1);
-    put_on_device(&s.receiver[0], 2);
-    all_enter(&s);
-    pass_version(&s, 1);
-    pass_version(&s, 2);
-    assert_cuda(cudaGetDevice(&device));
-    assert_int_equal(0, device);
-    all_end(&s);
-}
-
 /* ---- order of work ---------------------------------------------------------
  */
 
@@ -331,7 +309,6 @@ static const struct CMUnitTest tests[] = {
     sim_test(rows_have_one_hash),
     sim_test(padding_is_zero_there_too),
     sim_test(rows_of_both_kinds_are_one_version),
-    sim_test(devices_are_named_by_uuid),
     sim_test(what_is_queued_comes_first),
     sim_test(what_nobody_waits_for_is_found),
     sim_test(an_event_is_a_devices),

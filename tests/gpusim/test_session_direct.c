@@ -228,7 +228,8 @@ static void what_nobody_waits_for_is_found(void **state)
     end_with_missing_wait(&s);
 }
 
-/* The caller's device is what it was, on every call. */
+/* Rows on two devices, by UUID, of which neither is the caller's: that is what
+ * it was, on every call. */
 static void a_callers_device_stays(void **state)
 {
     struct scene s;

@@ -17,6 +17,7 @@
 /* clang-format off */
 #define DYT_ARCH_TINY_9_3 DYT_ARCH(DYTI_LLAMA, 50, 12, 3, 9, 3, 2, 25, .tied = true)
 #define DYT_ARCH_TINY_8_2 DYT_ARCH(DYTI_LLAMA, 50, 16, 3, 8, 2, 2, 24, .tied = false)
+#define DYT_ARCH_TINY_4_2 DYT_ARCH(DYTI_LLAMA, 37, 16, 2, 4, 2, 4, 12, .tied = true)
 #define DYT_ARCH_TINY_QWEN2 DYT_ARCH(DYTI_QWEN2, 51, 16, 4, 6, 2, 4, 23, .tied = true, .qkv_bias = true)
 #define DYT_ARCH_TINY_QWEN3 DYT_ARCH(DYTI_QWEN3, 37, 8, 2, 4, 1, 4, 9, .tied = false, .qk_norm = true)
 #define DYT_ARCH_SMOLLM2_135M DYT_ARCH(DYTI_LLAMA, 49152, 576, 30, 9, 3, 64, 1536, .tied = true, .dtype = DYTI_BF16)

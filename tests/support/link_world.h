@@ -444,4 +444,24 @@ static inline void lw_check_hashes(struct dyt_rank *me, struct lw_member *m)
     rank_true(me, sum == want);
 }
 
+/* The live set is of this version, whole, and nothing besides was touched. */
+static inline void lw_check_arrived(struct dyt_rank *me, struct lw_member *m,
+                                    uint64_t version)
+{
+    struct lw_wrong wrong = lw_check(m, dyti_link_live_set(m->link), version);
+
+    if (wrong.count > 0) {
+        rank_wrong(me,
+                   "trial %" PRIu64 ": %" PRIu64
+                   " elements are not those of version %" PRIu64
+                   ", the first of tensor %" PRIu64 " at %" PRIu64,
+                   m->c->trial, wrong.count, version, wrong.tensor,
+                   wrong.index);
+        return;
+    }
+    rank_true(me, lw_guards(m));
+    rank_ok(me, dyti_link_valid(m->link));
+    lw_check_hashes(me, m);
+}
+
 #endif /* DYT_LINK_WORLD_H */

@@ -10,19 +10,6 @@ static struct dyti_cuda_mapping *mapping_of(const struct dyti_segment_mem *mem)
     return mem->self;
 }
 
-static enum dyt_status in_segment(const struct dyti_segment_mem *mem,
-                                  uint64_t offset, uint64_t bytes)
-{
-    if (mem->base == NULL || offset > mem->bytes ||
-        bytes > mem->bytes - offset) {
-        return DYTI_FAIL(DYT_ERR_INVALID,
-                         "bytes %llu + %llu of a segment of %llu",
-                         (unsigned long long)offset, (unsigned long long)bytes,
-                         (unsigned long long)mem->bytes);
-    }
-    return DYT_OK;
-}
-
 static bool is_awake(const struct dyti_cuda_mapping *m, uint32_t part)
 {
     return m->arena == NULL || dyti_cuda_arena_is_awake(m->arena, part);
@@ -33,7 +20,7 @@ enum dyt_status dyti_cuda_touched(const struct dyti_segment_mem *mem,
                                   uint64_t *out_bytes)
 {
     const struct dyti_cuda_mapping *m = mapping_of(mem);
-    enum dyt_status st = in_segment(mem, offset, bytes);
+    enum dyt_status st = dyti_segment_has(mem, offset, bytes);
     uint64_t start = 0, sum = 0;
 
     if (st != DYT_OK) {
@@ -81,7 +68,7 @@ enum dyt_status dyti_cuda_refresh(struct dyti_segment_mem *mem)
     struct dyti_cuda_mapping *m = mapping_of(mem);
     struct dyti_cuda_note note;
     int fd[DYTI_CUDA_PARTS];
-    enum dyt_status st = in_segment(mem, 0, 0);
+    enum dyt_status st = dyti_segment_has(mem, 0, 0);
 
     if (st != DYT_OK || m->arena == NULL) {
         return st;
@@ -144,7 +131,7 @@ static enum dyt_status begin_change(const struct dyti_segment_mem *mem,
                                     uint32_t *out_first, uint32_t *out_end)
 {
     const struct dyti_cuda_mapping *m = mapping_of(mem);
-    enum dyt_status st = in_segment(mem, offset, bytes);
+    enum dyt_status st = dyti_segment_has(mem, offset, bytes);
 
     *out_first = *out_end = 0;
     if (st != DYT_OK || bytes == 0) {

@@ -273,19 +273,6 @@ static void host_close(int handle)
     }
 }
 
-static enum dyt_status in_segment(const struct dyti_segment_mem *mem,
-                                  uint64_t offset, uint64_t bytes)
-{
-    if (mem->base == NULL || offset > mem->bytes ||
-        bytes > mem->bytes - offset) {
-        return DYTI_FAIL(DYT_ERR_INVALID,
-                         "bytes %llu + %llu of a segment of %llu",
-                         (unsigned long long)offset, (unsigned long long)bytes,
-                         (unsigned long long)mem->bytes);
-    }
-    return DYT_OK;
-}
-
 static enum dyt_status host_touched(const struct dyti_segment_mem *mem,
                                     uint64_t offset, uint64_t bytes,
                                     uint64_t *out_bytes)
@@ -293,7 +280,7 @@ static enum dyt_status host_touched(const struct dyti_segment_mem *mem,
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     unsigned char resident[4096];
     uint64_t lo, hi, sum = 0;
-    enum dyt_status st = in_segment(mem, offset, bytes);
+    enum dyt_status st = dyti_segment_has(mem, offset, bytes);
 
     if (st != DYT_OK) {
         return st;
@@ -322,7 +309,7 @@ static enum dyt_status host_touched(const struct dyti_segment_mem *mem,
 static enum dyt_status host_drop(struct dyti_segment_mem *mem, uint64_t offset,
                                  uint64_t bytes)
 {
-    enum dyt_status st = in_segment(mem, offset, bytes);
+    enum dyt_status st = dyti_segment_has(mem, offset, bytes);
     uint64_t lo, hi;
 
     if (st != DYT_OK || bytes == 0) {
@@ -347,7 +334,7 @@ static enum dyt_status host_drop(struct dyti_segment_mem *mem, uint64_t offset,
 static enum dyt_status host_wake(struct dyti_segment_mem *mem, uint64_t offset,
                                  uint64_t bytes)
 {
-    return in_segment(mem, offset, bytes);
+    return dyti_segment_has(mem, offset, bytes);
 }
 
 static enum dyt_status host_refresh(struct dyti_segment_mem *mem)
