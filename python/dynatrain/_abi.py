@@ -5,9 +5,13 @@ headers.  Nothing is loaded before the first call of lib()."""
 import ctypes as c
 import os
 import pathlib
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+import threading
+from typing import (Any, Callable, Dict, List, Optional, Sequence, Tuple,
+                    TypeVar)
 
 from dynatrain import errors
+
+T = TypeVar("T")
 
 MAX_DIMS = 8
 Dims = c.c_int64 * MAX_DIMS
@@ -240,10 +244,25 @@ def check(status: int) -> None:
 
 
 def sized(struct: Any, **fields: Any) -> Any:
-    """A struct with its size filled in."""
-    made = struct(**fields)
+    """A struct with its size filled in.  Numbers that do not fit, which ctypes
+    would wrap, are refused."""
+    made = struct()
+    for name, value in fields.items():
+        try:
+            setattr(made, name, value)
+        except TypeError as problem:
+            raise errors.InvalidError(f"{name} {value!r}: {problem}") from None
+        if isinstance(value, int):
+            fitting(getattr(made, name), value, name)
     made.struct_size = c.sizeof(struct)
     return made
+
+
+def fitting(kept: Any, value: int, what: str) -> None:
+    """Has ctypes kept this number as it was?"""
+    if isinstance(kept, int) and kept != value:
+        raise errors.InvalidError(f"{what} {value} is "
+                                  + ("negative" if value < 0 else "too large"))
 
 
 def take_text(function: Any, *arguments: Any) -> str:
@@ -256,8 +275,54 @@ def take_text(function: Any, *arguments: Any) -> str:
         lib().dyt_text_free(out)
 
 
-def encoded(text: Optional[str]) -> Optional[bytes]:
-    return None if text is None else text.encode("utf-8")
+def text_of(text: Any, what: str = "a name") -> bytes:
+    """A text for the library, to which it ends at the first NUL."""
+    if not isinstance(text, str) or "\0" in text:
+        raise errors.InvalidError(f"{what}: {text!r} is no text without NUL")
+    return text.encode("utf-8", "surrogateescape")
+
+
+def encoded(text: Optional[str], what: str = "a name") -> Optional[bytes]:
+    return None if text is None else text_of(text, what)
+
+
+def patient(call: Callable[[], T], late: Callable[[T], None]) -> T:
+    """Make a call that waits, and that nothing of the library's ends early.  In
+    the main thread it is made by another one, which an interrupt from the
+    keyboard leaves alone: late() gets what it answers then."""
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    lock = threading.Lock()
+    answer: List[T] = []
+    failure: List[BaseException] = []
+    left: List[bool] = []
+
+    def run() -> None:
+        try:
+            made = call()
+        except BaseException as problem:
+            failure.append(problem)
+            return
+        with lock:
+            answer.append(made)
+            alone = bool(left)
+        if alone:
+            late(made)
+
+    thread = threading.Thread(target=run, name="dynatrain", daemon=True)
+    try:
+        thread.start()
+        thread.join()
+    except BaseException:
+        with lock:
+            left.append(True)
+            known = bool(answer)
+        if known:
+            late(answer[0])
+        raise
+    if failure:
+        raise failure[0]
+    return answer[0]
 
 
 def choice(table: Dict[Any, int], value: Any, what: str) -> int:

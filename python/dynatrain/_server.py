@@ -1,11 +1,12 @@
 """What the workers of servers have in common: rows of a module's own tensors,
 their place in the replica, layers that cannot be written."""
 
+import inspect
 from typing import Any, Dict, List, Optional, Tuple
 
 from dynatrain import errors
 from dynatrain.rules import Rules, load
-from dynatrain.session import Row
+from dynatrain.session import Row, Session
 
 PLAIN = {"UnquantizedLinearMethod", "UnquantizedEmbeddingMethod",
          "UnquantizedFusedMoEMethod", "NoneType"}
@@ -17,6 +18,16 @@ FAMILIES = {"qwen3_moe": "vllm/qwen3_moe", "mixtral": "vllm/mixtral",
 def rules_of(given: Optional[str], model_type: str) -> Optional[Rules]:
     """The table that was given by name or path, else that of the model."""
     return load(given or FAMILIES.get(model_type, "vllm/llama"))
+
+
+def known(given: Dict[str, Any]) -> None:
+    """Options that nobody knows are named before anybody is asked."""
+    names = sorted({"rules", "draft", "pack"} | set(
+        inspect.signature(Session).parameters) - {"role"})
+    wrong = [name for name in given if name not in names]
+    if wrong:
+        raise errors.ConfigError(
+            f"unknown options {', '.join(wrong)}: there are {', '.join(names)}")
 
 
 def refuse(model: Any, lora: bool = False) -> None:

@@ -3,10 +3,12 @@
 import ctypes as c
 import json
 import pathlib
-from typing import (Any, Dict, Iterable, Iterator, List, NamedTuple, Optional,
-                    Tuple, Union)
+from typing import (Any, Dict, Iterable, Iterator, List, NamedTuple, NoReturn,
+                    Optional, Tuple, TypeVar, Union)
 
 from dynatrain import _abi, errors
+
+Self = TypeVar("Self", bound="Handle")
 
 
 class Handle:
@@ -29,11 +31,17 @@ class Handle:
         if pointer:
             getattr(_abi.lib(), self._destroy)(pointer)
 
-    def __enter__(self) -> Any:
+    def __enter__(self: Self) -> Self:
+        self.pointer  # raises where it is closed
         return self
 
     def __exit__(self, *about: Any) -> None:
         self.close()
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} of dynatrain is not pickled or "
+                        "copied: it lives in the process that made it, and "
+                        "another one makes its own")
 
     def __del__(self) -> None:
         if getattr(self, "_pointer", None):

@@ -101,7 +101,8 @@ def parse(path: pathlib.Path) -> Dict[str, Any]:
         with open(path, "rb") as file:
             return dict(tomllib.load(file))
     except (OSError, tomllib.TOMLDecodeError) as problem:
-        raise errors.ConfigError(f"{path}: {problem}") from None
+        why = getattr(problem, "strerror", None) or problem
+        raise errors.ConfigError(f"{path}: {why}") from None
 
 
 def load(name_or_path: Optional[str]) -> Optional[Rules]:

@@ -3,6 +3,7 @@
 import ctypes as c
 import dataclasses
 import json
+import numbers
 import os
 import pathlib
 import threading
@@ -55,6 +56,10 @@ class Row:
     stream: Optional[int] = None  # cudaStream_t; None: torch's current one
 
     def memory(self) -> tensors.Memory:
+        if self.tensor is None and not self.dtype:
+            raise errors.InvalidError(
+                f"row {self.name}: give a tensor, or dtype and shape of memory "
+                "that the library lends (staged) or maps (fd)")
         if self.tensor is not None:
             if self.dtype or self.shape:
                 raise errors.InvalidError(
@@ -74,14 +79,23 @@ def _dims(values: Iterable[int], name: str) -> Any:
     if len(row) > _abi.MAX_DIMS:
         raise errors.InvalidError(f"row {name}: {len(row)} dimensions, at most "
                                   f"{_abi.MAX_DIMS}")
-    return _abi.Dims(*row)
+    made = _abi.Dims(*row)
+    for kept, value in zip(made, row):
+        _abi.fitting(kept, value, f"row {name}: an extent of")
+    return made
 
 
-def _piece(piece: Piece, row: str, ndim: int) -> Any:
+def _piece(piece: Any, row: str, ndim: int) -> Any:
+    if not isinstance(piece, Piece):
+        raise errors.InvalidError(f"row {row}: {piece!r} is no Piece")
+    if len(piece.lo) != len(piece.hi) or len(piece.at) not in (0, ndim):
+        raise errors.InvalidError(
+            f"row {row} of {ndim} dimensions, piece of {piece.tensor}: lo has "
+            f"{len(piece.lo)}, hi {len(piece.hi)}, at {len(piece.at)}")
     box = _abi.Box(len(piece.lo), _dims(piece.lo, row), _dims(piece.hi, row))
     return _abi.sized(
-        _abi.Piece, transposed=int(piece.transposed),
-        tensor=piece.tensor.encode(), box=box,
+        _abi.Piece, transposed=int(piece.transposed), box=box,
+        tensor=_abi.text_of(piece.tensor, f"row {row}: a piece's tensor"),
         at=_dims(piece.at or (0,) * ndim, row))
 
 
@@ -90,6 +104,11 @@ class ViewBuffer:
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows = list(rows)
+        for row in self.rows:
+            if not isinstance(row, Row):
+                raise errors.InvalidError(
+                    f"a {type(row).__name__} is no row: give a list of "
+                    "dynatrain.Row(name, tensor)")
         self.keep: List[Any] = []
         self.uuids: Dict[int, bytes] = {}  # of devices that rows lie on
         self.array = (_abi.Row * max(len(self.rows), 1))()
@@ -108,7 +127,7 @@ class ViewBuffer:
         pieces = (_abi.Piece * max(len(row.pieces), 1))(
             *[_piece(piece, row.name, len(memory.shape))
               for piece in row.pieces])
-        name = row.name.encode()
+        name = _abi.text_of(row.name, "a row's name")
         self.keep += [memory.keep, pieces, name]
         flags = (_abi.ROW_READ_ONLY * (row.read_only or memory.read_only)
                  | _abi.ROW_ALIAS * row.alias | _abi.ROW_STAGED * row.staged
@@ -124,7 +143,6 @@ class ViewBuffer:
             piece_struct_size=c.sizeof(_abi.Piece) if row.pieces else 0,
             piece=pieces if row.pieces else None,
             global_shape=_dims(row.global_shape, row.name), device=device)
-
 
     def _device(self, row: Row, memory: tensors.Memory) -> Any:
         device = _abi.sized(_abi.Device, type=_abi.DEVICES[memory.device],
@@ -173,7 +191,13 @@ def _report(row: Any) -> Report:
 
 
 def _nanoseconds(seconds: Optional[float]) -> int:
-    return -1 if seconds is None else int(seconds * 1e9)
+    """None and more than 290 years: for ever."""
+    if seconds is None:
+        return -1
+    if not isinstance(seconds, numbers.Real) or not seconds >= 0:
+        raise errors.InvalidError(
+            f"a timeout of {seconds!r}: seconds, or None to wait for ever")
+    return -1 if seconds * 1e9 >= 1 << 63 else int(seconds * 1e9)
 
 
 class Ticket(Handle):
@@ -207,6 +231,9 @@ class Ticket(Handle):
             return False
         return True
 
+    def __repr__(self) -> str:
+        return f"<Ticket: version {self.version} of {self._session!r}>"
+
     def cancel(self) -> None:
         """Take the offer back."""
         _abi.check(_abi.lib().dyt_ticket_cancel(self.pointer))
@@ -236,48 +263,67 @@ class Session(Handle):
                  max_version_skew: int = 0, cap_bytes: int = 0,
                  timeout: float = 0.0, host_name: Optional[str] = None,
                  host_address: Optional[str] = None) -> None:
+        super().__init__(None)
         address = address or default_address(job)
         if address.startswith("unix:"):
-            pathlib.Path(address[5:]).parent.mkdir(0o700, parents=True,
-                                                   exist_ok=True)
-        numbers = dict(attributes or {})
-        rows = (_abi.Attribute * max(len(numbers), 1))(
-            *[(name.encode(), value) for name, value in numbers.items()])
+            _folder_of(address[5:])
+        pairs = dict(attributes or {})
+        for name, value in pairs.items():
+            if not isinstance(value, int):
+                raise errors.InvalidError(
+                    f"attribute {name} {value!r} is no integer")
+        rows = (_abi.Attribute * max(len(pairs), 1))(
+            *[(_abi.text_of(name), value) for name, value in pairs.items()])
         places = (c.c_int32 * max(len(experts or ()), 1))(*(experts or ()))
         params = _abi.sized(
             _abi.SessionParams, role=_abi.choice(_abi.ROLES, role, "role"),
-            address=address.encode(), job=job.encode(),
-            pool=_abi.encoded(pool), key=_abi.encoded(key),
+            address=_abi.text_of(address, "address"),
+            job=_abi.text_of(job, "job"),
+            pool=_abi.encoded(pool, "pool"), key=_abi.encoded(key),
             manager_key=_abi.encoded(manager_key),
             host_manager=_abi.choice(_abi.HOSTING, host, "host"),
             rank=rank, size=size, replica=replica, tp_rank=tp[0],
             tp_size=tp[1], pp_rank=pp[0], pp_size=pp[1], dp_rank=dp[0],
             dp_size=dp[1], ep_rank=ep[0], ep_size=ep[1],
             expert=places if experts else None,
-            expert_count=len(experts or ()), attribute_count=len(numbers),
-            attribute=rows if numbers else None,
+            expert_count=len(experts or ()), attribute_count=len(pairs),
+            attribute=rows if pairs else None,
             commit=_abi.choice(_abi.COMMITS, commit, "commit"),
             memory=_abi.choice(_abi.MEMORIES, memory, "memory"),
             verify=_abi.choice(_abi.VERIFIES, verify, "verify"),
             policy=_abi.choice(_abi.POLICIES, policy, "policy"),
             quorum=quorum, max_version_skew=max_version_skew,
-            cap_bytes=cap_bytes, timeout_ns=int(timeout * 1e9),
+            cap_bytes=cap_bytes, timeout_ns=_nanoseconds(timeout),
             host=_abi.encoded(host_name),
             host_address=_abi.encoded(host_address))
         self.address, self.job, self.params = address, job, params
         self._view: Optional[ViewBuffer] = None
         self._hooks: Any = None
         self.tickets: "weakref.WeakSet[Ticket]" = weakref.WeakSet()
-        super().__init__(None)
+        self._keep = rows, places
+        self._pointer = _abi.patient(self._join, _abi.lib().dyt_session_leave)
+
+    def _join(self) -> Any:
         out = c.c_void_p()
-        _abi.check(_abi.lib().dyt_session_join(c.byref(params), c.byref(out)))
-        self._pointer = out
+        _abi.check(_abi.lib().dyt_session_join(c.byref(self.params),
+                                               c.byref(out)))
+        return out
+
+    def __repr__(self) -> str:
+        params = self.params
+        role = [name for name, value in _abi.ROLES.items()
+                if value == params.role][0]
+        state = "" if self._pointer else ", closed"
+        return (f"<Session: {role} {params.rank} of {params.size}, job "
+                f"{self.job} at {self.address}{state}>")
 
     def close(self) -> None:
-        """Leave the job; offers that are open are taken back."""
+        """Leave the job; offers that are open are taken back, and the tensors
+        are no longer kept."""
         for ticket in list(self.tickets):
             ticket.close()
         super().close()
+        self._view = None
 
     def blocking(self, call: Callable[[], int]) -> None:
         """Make a call that may block.  In the main thread it is made by
@@ -451,6 +497,17 @@ class Session(Handle):
             _abi.lib().dyt_session_interrupt(self._pointer)
 
 
+def _folder_of(path: str) -> None:
+    """A socket's folder is made for it, and its owner's alone."""
+    folder = pathlib.Path(path).parent
+    try:
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+    except (OSError, ValueError) as problem:
+        raise errors.InputOutputError(
+            f"{folder}, for the job's socket, cannot be made: "
+            f"{getattr(problem, 'strerror', None) or problem}") from None
+
+
 def _bits(tags: Iterable[str]) -> int:
     bits = 0
     for tag in tags:
@@ -462,7 +519,9 @@ def job_status(address: Optional[str] = None, job: str = "default",
                key: Optional[str] = None, manager_key: Optional[str] = None,
                timeout: float = 10.0) -> Dict[str, Any]:
     """Who is in a job and what they hold."""
-    text = _abi.take_text(
-        _abi.lib().dyt_job_status, (address or default_address(job)).encode(),
-        _abi.encoded(key), _abi.encoded(manager_key), int(timeout * 1e9))
+    where = _abi.text_of(address or default_address(job), "address")
+    text = _abi.patient(lambda: _abi.take_text(
+        _abi.lib().dyt_job_status, where, _abi.encoded(key),
+        _abi.encoded(manager_key), _nanoseconds(timeout)),
+        late=lambda _: None)
     return dict(json.loads(text))

@@ -51,17 +51,36 @@ class _DlTensor(c.Structure):
 
 def _from_torch(tensor: Any) -> Memory:
     name = str(tensor.dtype).rpartition(".")[2]
-    return Memory(tensor.data_ptr(), tuple(tensor.shape),
-                  tuple(tensor.stride()), name, tensor.device.type,
+    kind, device = type(tensor).__name__, tensor.device.type
+    if getattr(tensor, "is_neg", bool)():
+        raise errors.UnsupportedError(
+            "a view with its sign still to be changed: resolve_neg() it")
+    if hasattr(tensor, "device_mesh"):
+        raise errors.UnsupportedError(
+            "a DTensor: dynatrain.torch.row_of() makes a row of its shard")
+    try:
+        address, stride = tensor.data_ptr(), tuple(tensor.stride())
+        shape = tuple(tensor.shape)
+    except RuntimeError as problem:  # sparse, nested, of another library
+        raise errors.UnsupportedError(
+            f"a {kind} of layout {getattr(tensor, 'layout', 'unknown')}: "
+            f"{problem}") from None
+    if not address and elements(shape) and device in _abi.DEVICES:
+        raise errors.UnsupportedError(
+            f"a {kind} has no memory of its own: quantised and fake tensors are "
+            "not offered or received as they are")
+    return Memory(address, shape, stride, name, device,
                   tensor.device.index or 0, False, tensor)
 
 
 def _from_array(array: Any) -> Memory:
     about = array.__array_interface__
     text = about["typestr"]
-    name = _TYPESTR.get(text[1:], text)
-    if text[1:] == "V2" and "bfloat16" in str(getattr(array, "dtype", "")):
+    name = _TYPESTR.get(text[1:], str(getattr(array, "dtype", text)))
+    if text[1:] == "V2" and "bfloat16" in name:
         name = "bfloat16"
+    if "O" in text[1:]:
+        raise errors.UnsupportedError("an array of objects")
     if text[0] == ">":
         raise errors.UnsupportedError("an array of big-endian numbers")
     shape = tuple(about["shape"])

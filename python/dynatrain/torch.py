@@ -70,17 +70,48 @@ def row_of(name: str, tensor: Any, kind: str = "param", vps: str = ""
                pieces=[piece], global_shape=shape or (1,))
 
 
+def _refuse_module(module: Any) -> None:
+    if not hasattr(module, "named_parameters"):
+        raise errors.InvalidError(
+            f"a {type(module).__name__} has no named_parameters(): give the "
+            "module itself, or rows")
+    for inner in module.modules():
+        if type(inner).__name__ == "FullyShardedDataParallel" and getattr(
+                inner.sharding_strategy, "name", "") != "NO_SHARD":
+            raise errors.UnsupportedError(
+                "FullyShardedDataParallel (FSDP1) keeps flat parameters without "
+                "their shapes: shard with fully_shard() (FSDP2)")
+
+
+def _refuse(name: str, parameter: Any) -> None:
+    """Parameters that are not the weights that their names say."""
+    if "lora_" in name:
+        raise errors.UnsupportedError(
+            f"{name} is a LoRA adapter: dynatrain.trl.attach() merges them; else "
+            "give rename=dynatrain.trl.vllm_name, and call merge_adapter() "
+            "before an offer and unmerge_adapter() when it is done")
+    if hasattr(parameter, "ds_tensor"):
+        raise errors.UnsupportedError(
+            f"{name} is partitioned by DeepSpeed's ZeRO-3, whose flat pieces "
+            "are not read: use ZeRO-2 or fully_shard() (FSDP2)")
+    if torch.nn.parameter.is_lazy(parameter):
+        raise errors.UnsupportedError(
+            f"{name} has no shape yet: run the module once before")
+
+
 def module_rows(module: Any, rename: Optional[Rename] = None,
                 optimizer: Any = None) -> List[Row]:
     """Rows of a module's parameters, tied ones once, and of an optimizer's
     state for them.  `rename` gives the VPS name of a parameter, None to leave
     it out; without it names are taken as they are."""
+    _refuse_module(module)
     rows: List[Row] = []
     for name, parameter in module.named_parameters():
         plain = plain_name(name)
         vps = plain if rename is None else rename(plain)
         if vps is None:
             continue
+        _refuse(plain, parameter)
         row = row_of(vps, parameter)
         if row is not None:
             rows.append(row)
@@ -116,6 +147,47 @@ def place() -> Tuple[int, int]:
     return 0, 1
 
 
+def _hookable(optimizer: Any) -> Any:
+    """What runs hooks before its step: wrappers, as accelerate's, hold it."""
+    inner = optimizer
+    while not hasattr(inner, "_optimizer_step_pre_hooks"):
+        inner = getattr(inner, "optimizer", None)
+        if inner is None:
+            raise errors.InvalidError(
+                f"a {type(optimizer).__name__} runs no hooks before its step: "
+                "leave it out, and write the parameters inside of "
+                "`with trainer.writing():`")
+    return inner
+
+
+class _Places:
+    """Where parameters lay when they were published: module.to() and the like
+    give them other memory, and what lies at the old place is no longer theirs."""
+
+    def __init__(self, module: Any, rows: List[Row]) -> None:
+        published = {row.memory().address for row in rows}
+        self._were = [(name, parameter, self._of(parameter))
+                      for name, parameter in module.named_parameters()
+                      if self._of(parameter) in published]
+
+    @staticmethod
+    def _of(parameter: Any) -> int:
+        try:
+            return int(getattr(parameter, "_local_tensor",
+                               parameter).data_ptr())
+        except RuntimeError:  # it has none: it is in no row
+            return 0
+
+    def check(self) -> None:
+        moved = [name for name, parameter, address in self._were
+                 if self._of(parameter) != address]
+        if moved:
+            raise errors.StateError(
+                f"{len(moved)} parameters have other memory than was published "
+                f"(module.to(), an assigned .data): {', '.join(moved[:5])}; "
+                "close this and make it anew")
+
+
 class Trainer:
     """A trainer's rank.  While an offer is open, the optimizer's step raises
     StateError instead of writing what is being read."""
@@ -129,10 +201,13 @@ class Trainer:
         self.session = Session(
             "trainer", **{"rank": rank, "size": size, **session})
         self._guard: Any = None
+        self._places: Optional[_Places] = None
         try:
+            if rows is None:
+                self._places = _Places(module, self.rows)
             self.session.publish(self.rows)
             if optimizer is not None:
-                self._guard = optimizer.register_step_pre_hook(
+                self._guard = _hookable(optimizer).register_step_pre_hook(
                     lambda *about: self.session.will_write())
         except BaseException:
             self.session.close()
@@ -143,6 +218,8 @@ class Trainer:
     def offer(self, version: Optional[int] = None, snapshot: bool = False
               ) -> Ticket:
         """Offer what the parameters hold now, as `version` (else the next)."""
+        if self._places is not None:
+            self._places.check()
         version = self.version + 1 if version is None else version
         self.ticket = self.session.offer(version, snapshot=snapshot)
         self.version = version
@@ -195,9 +272,12 @@ class Receiver:
         self.session = Session(
             "receiver", **{"rank": rank, "size": size, **session})
         self._mapped: Dict[int, Any] = {}  # row: the tensor that lies there
+        self._places: Optional[_Places] = None
         try:
             if session.get("memory") == "mapped":
                 self._map()
+            elif rows is None:
+                self._places = _Places(module, self.rows)
             self.session.publish(self.rows, rules)
         except BaseException:
             self.session.close()
@@ -226,6 +306,8 @@ class Receiver:
     def receive(self, version: int = 0, timeout: Optional[float] = None
                 ) -> Report:
         """Take a version into the parameters; nobody may use them meanwhile."""
+        if self._places is not None:
+            self._places.check()
         report = self.session.receive(version, timeout)
         for index in self._mapped:  # double: to the set that is live now
             self._point(index, self.session.row_data(index))

@@ -20,7 +20,8 @@ from typing import (Any, AsyncIterator, Callable, Dict, Iterable, List,
 import torch
 
 from dynatrain import errors
-from dynatrain.session import Piece, Row, Session, default_address
+from dynatrain.session import (Piece, Report, Row, Session,
+                               default_address)
 from dynatrain.torch import Rename, Trainer, module_rows
 
 _attached: Dict[str, Any] = {}
@@ -101,6 +102,7 @@ class CheckpointEngine:
         self.options = {"job": job, "address": address, "timeout": timeout,
                         **session}
         self.trainer: Optional[Trainer] = None
+        self.version = 0  # what a worker has
         self.session: Optional[Session] = None
         self.server: Any = None
         self.tensors: List[Tuple[str, Any]] = []
@@ -122,7 +124,8 @@ class CheckpointEngine:
         numbers = {key: value for key, value in (
             config.to_dict() if config is not None else {}).items()
             if isinstance(value, int) and not isinstance(value, bool)}
-        return {"tensors": rows, "address": address, "numbers": numbers}
+        return {"tensors": rows, "address": address, "numbers": numbers,
+                "version": self.trainer.version if self.trainer else 0}
 
     @classmethod
     def build_topology(cls, trainer_world_size: int, rollout_world_size: int,
@@ -143,6 +146,7 @@ class CheckpointEngine:
 
         def kwargs(count: int, offers: bool) -> Dict[str, List[Any]]:
             about = {"address": metadata[0]["address"],
+                     "version": metadata[0]["version"],
                      "numbers": metadata[0]["numbers"], "offers": offers,
                      "size": count if offers else tp,
                      "tensors": None if offers else list(tensors.values())}
@@ -156,10 +160,12 @@ class CheckpointEngine:
 
     def init_process_group(self, rank: int, size: int, replica: int,
                            offers: bool, address: str, tensors: Any,
-                           numbers: Dict[str, int]) -> None:
+                           numbers: Dict[str, int], version: int) -> None:
         """Trainers join now; a rollout worker when it receives, as joining
-        waits for the trainer's ranks."""
+        waits for the trainer's ranks.  `version` is what they have offered so
+        far."""
         self.options["address"] = address
+        self.version = version
         if not offers:
             self.tensors_of = tensors
             self.place = {"rank": rank, "size": size, "replica": replica,
@@ -183,14 +189,19 @@ class CheckpointEngine:
         if _server:
             if self.server is None:
                 self.server = _server["make"](**self._options())
-            self.server.receive(timeout=timeout)
+            self._took(self.server.receive(self.version + 1, timeout))
             return
         if self.session is None:
             self._join()
         assert self.session is not None
-        self.session.receive(timeout=timeout)
+        self._took(self.session.receive(self.version + 1, timeout))
         for name, tensor in self.tensors:
             yield name, tensor
+
+    def _took(self, report: Optional[Report]) -> None:
+        """Whoever is here before the next offer waits for it, and does not take
+        this version again."""
+        self.version = report.version if report else self.version + 1
 
     def _options(self) -> Dict[str, Any]:
         return {"commit": "in_place", **self.place, **self.options}

@@ -37,7 +37,12 @@ def register() -> None:
 
 def options(given: Dict[str, Any]) -> Dict[str, Any]:
     """Options that were given, over those of the environment."""
-    return {**json.loads(os.environ.get("DYNATRAIN_VLLM") or "{}"), **given}
+    text = os.environ.get("DYNATRAIN_VLLM") or "{}"
+    try:
+        return {**json.loads(text), **given}
+    except (ValueError, TypeError) as problem:
+        raise errors.ConfigError(
+            f"DYNATRAIN_VLLM={text}: no JSON object: {problem}") from None
 
 
 class Server:
@@ -82,6 +87,7 @@ class Server:
             groups.get_ep_group() if ep else None, self.model)
         place["replica"] = self.parallel.data_parallel_index
         given.pop("pack", None)
+        _server.known(given)
         rules = _server.rules_of(given.pop("rules", None), hf.model_type)
         rows, modules = _server.rows(self.model, self.policy)
         for index, (first, module) in enumerate(modules):

@@ -12,6 +12,7 @@ import concurrent.futures
 import contextlib
 import http.client
 import json
+import re
 import select
 import time
 import urllib.error
@@ -26,10 +27,24 @@ from dynatrain import errors
 IN_FLIGHT = {"wait": "wait", "abort": "abort", "continue": "keep"}
 
 
+SESSION_TIMEOUT = 60.0  # of a join that was given none
+GRACE = 10.0  # that an answer may take beyond the deadline that it is about
+
+
 class ServerError(errors.Error):
     """A server refused; the text has what it said."""
 
     status, name = errors.PeerError.status, errors.PeerError.name
+
+
+def refusal(where: str, status: int, text: str) -> ServerError:
+    """What a server said, without what it wraps around a worker's error."""
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        text = str(json.loads(text)["error"]["message"])
+    inner = re.search(r"Worker failed with error '(.*)', please check", text,
+                      re.DOTALL)
+    return ServerError(
+        f"{where}: {status}: {(inner.group(1) if inner else text)[:4000]}")
 
 
 def request(url: str, body: Optional[Dict[str, Any]] = None,
@@ -43,7 +58,7 @@ def request(url: str, body: Optional[Dict[str, Any]] = None,
             text = reply.read().decode("utf-8", "replace")
     except urllib.error.HTTPError as problem:
         said = problem.read().decode("utf-8", "replace")
-        raise ServerError(f"{url}: {problem.code}: {said[:4000]}") from None
+        raise refusal(url, problem.code, said) from None
     except OSError as problem:
         raise ServerError(f"{url}: {problem}") from None
     return json.loads(text) if text.startswith(("{", "[")) else text
@@ -78,7 +93,7 @@ def watched(url: str, path: str, body: Dict[str, Any], timeout: float) -> Any:
         while not reply_is_there.poll(1000):
             why = is_gone(url, timeout)
             if why is None and time.monotonic() > until:
-                why = "timed out"
+                why = f"no answer within {timeout:g} s"
             # It may have answered before it went.
             if why is not None and not reply_is_there.poll(0):
                 raise ServerError(f"{url}{path}: {why}")
@@ -89,7 +104,10 @@ def watched(url: str, path: str, body: Dict[str, Any], timeout: float) -> Any:
     finally:
         line.close()
     if reply.status >= 400:
-        raise ServerError(f"{url}{path}: {reply.status}: {text[:4000]}")
+        if reply.status == 404:
+            text += (": was it started with VLLM_SERVER_DEV_MODE=1, and is its "
+                     "URL without a path?")
+        raise refusal(url + path, reply.status, text)
     return json.loads(text) if text.startswith(("{", "[")) else text
 
 
@@ -102,6 +120,13 @@ class Servers:
             raise errors.InvalidError(
                 f"in_flight {in_flight!r} is one of {', '.join(IN_FLIGHT)}; "
                 f"kv {kv!r} is recompute or keep")
+        wrong = [url for url in urls
+                 if not url.startswith(("http://", "https://"))]
+        if not urls or wrong or isinstance(urls, str) or \
+                len(set(urls)) != len(urls):
+            raise errors.InvalidError(
+                f"urls {urls!r}: a list of servers, each once, as "
+                "http://HOST:PORT")
         self.urls = [url.rstrip("/") for url in urls]
         self.in_flight, self.kv, self.timeout = in_flight, kv, timeout
         self.options: Dict[str, Any] = {}
@@ -137,6 +162,11 @@ class Servers:
         """One that dies meanwhile does not hold up the others."""
         return watched(url, path, body, self.timeout)
 
+    def _post_waiting(self, url: str, path: str, seconds: float, **body: Any
+                      ) -> Any:
+        """Where the server has a deadline of its own it says what was late."""
+        return watched(url, path, body, max(self.timeout, seconds + GRACE))
+
     def init(self, **options: Any) -> None:
         """Make the servers' workers join the job.  They must have been started
         with --weight-transfer-config '{"backend": "dynatrain"}'.  `draft` has
@@ -154,8 +184,15 @@ class Servers:
 
     def _join(self, index: int, url: str) -> None:
         first = self.options.get("replica", 0)
-        self.post(url, "/init_weight_transfer_engine",
-                  init_info={**self.options, "replica": first + index})
+        try:
+            self._post_waiting(
+                url, "/init_weight_transfer_engine",
+                float(self.options.get("timeout") or SESSION_TIMEOUT),
+                init_info={**self.options, "replica": first + index})
+        except ServerError as problem:  # vLLM hides paths in what it answers
+            raise ServerError(
+                f"{problem} (address {self.options.get('address')}, job "
+                f"{self.options.get('job', 'default')})") from None
 
     def rejoin(self, index: int, version: Optional[int] = None) -> None:
         """A server that was started again gets what the others have before it
@@ -226,8 +263,9 @@ class Servers:
     def _receive(self, url: str, start: str, version: int) -> None:
         self.post(url, start)
         try:
-            self.post(url, "/update_weights", update_info={
-                "version": version, "timeout": self.timeout})
+            self._post_waiting(
+                url, "/update_weights", self.timeout, update_info={
+                    "version": version, "timeout": self.timeout})
         except errors.Error:
             with contextlib.suppress(errors.Error):  # ends it on all ranks
                 self.post(url, "/finish_weight_update")

@@ -366,7 +366,7 @@ def verl_takes_shards():
         return [item async for item in receiver.receive_weights()]
 
     found = dict(asyncio.run(collect()))
-    assert torch.equal(found["weight"], torch.full((2, 3), 7.0))
+    assert torch.equal(found["weight"], torch.full((2, 3), 1.0))
     sender.finalize()
     sender.close()
     receiver.close()

@@ -185,11 +185,30 @@ def a_server_that_dies_holds_up_nobody():
     Forgetful.health = 404  # a proxy that has no such route: not gone
     short = vllm_http.Servers([url], timeout=1)
     support.raises(errors.Error, lambda: short.post(url, "/resume"),
-                   "timed out")
+                   "no answer within 1 s")
     server.shutdown()
     server.server_close()
     support.raises(errors.Error, lambda: servers.post(url, "/resume"),
                    "refused")
+
+
+def what_servers_say_is_unwrapped():
+    said = json.dumps({"error": {"message": "Call to collective_rpc method "
+                                 "failed: Worker failed with error 'a 'b' c', "
+                                 "please check the stack trace above"}})
+    assert str(vllm_http.refusal("http://h/p", 500, said)) == \
+        "http://h/p: 500: a 'b' c"
+    for text in ("plain", "[1]", '{"error": 1}'):
+        assert str(vllm_http.refusal("u", 404, text)) == f"u: 404: {text}"
+    for urls in ([], ["localhost:1"], "http://h", ["http://h", "http://h"]):
+        support.raises(errors.InvalidError,
+                       lambda given=urls: vllm_http.Servers(given), "HOST:PORT")
+
+
+def options_that_nobody_knows_are_named():
+    _server.known({"commit": "staged", "rules": "r", "draft": {}})
+    support.raises(errors.ConfigError, lambda: _server.known(
+        {"comit": "staged"}), "comit", "commit", "max_version_skew")
 
 
 class Routes(http.server.BaseHTTPRequestHandler):
@@ -251,6 +270,8 @@ if __name__ == "__main__":
                 packed_rows_are_lent_memory, tied_rows_are_one,
                 places_count_stages_first, experts_are_those_of_the_map,
                 tied_to_another_model,
+                what_servers_say_is_unwrapped,
+                options_that_nobody_knows_are_named,
                 a_draft_has_a_job_of_its_own, a_server_that_dies_holds_up_nobody,
                 a_dead_server_fails_nobody_else,
                 a_draft_is_updated_by_itself_or_within_one_pause)

@@ -227,6 +227,68 @@ def an_early_interrupt_ends_the_call_too():
     raise AssertionError("no KeyboardInterrupt")
 
 
+def a_join_ends_at_an_interrupt_too():
+    """Long before its deadline, and leaves when it should get in after all."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with tempfile.TemporaryDirectory() as folder:
+        threading.Timer(0.2, lambda: os.kill(os.getpid(),
+                                             signal.SIGINT)).start()
+        begun = time.monotonic()
+        try:
+            dynatrain.Session("receiver", address=f"unix:{folder}/none.sock",
+                              timeout=60)
+        except KeyboardInterrupt:
+            assert time.monotonic() - begun < 30
+        else:
+            raise AssertionError("no KeyboardInterrupt")
+    from dynatrain import _abi
+    go, late = threading.Event(), []
+
+    def call():
+        os.kill(os.getpid(), signal.SIGINT)
+        assert go.wait(20)
+        return "in"
+
+    taken = threading.Event()
+    try:
+        _abi.patient(call, lambda made: (late.append(made), taken.set()))
+    except KeyboardInterrupt:
+        go.set()
+    assert taken.wait(20) and late == ["in"]
+
+
+def a_session_is_its_process_s_alone():
+    import copy
+    import gc
+    import pickle
+    import weakref
+    with tempfile.TemporaryDirectory() as folder:
+        tensor = Array(2)
+        there = weakref.ref(tensor)
+        session = dynatrain.Session("trainer", address=f"unix:{folder}/s.sock",
+                                    timeout=30)
+        with session:
+            session.publish([Row("a", tensor)])
+            del tensor
+            for take in (pickle.dumps, copy.copy, copy.deepcopy):
+                support.raises(TypeError, lambda by=take: by(session),
+                               "Session")
+            gc.collect()
+            assert there() is not None and "trainer 0 of 1" in repr(session)
+            ticket = session.offer(1)
+            support.raises(TypeError, lambda: pickle.dumps(ticket), "Ticket")
+            del ticket
+        gc.collect()
+        assert there() is None and "closed" in repr(session)
+        support.raises(errors.StateError, session.__enter__, "closed")
+        for wrong in ({"quorum": -1}, {"cap_bytes": "1GB"}, {"timeout": "3"},
+                      {"attributes": {"a": "b"}}, {"pool": "a\0b"}):
+            support.raises(errors.InvalidError, lambda w=wrong: dynatrain.Session(
+                "trainer", address=f"unix:{folder}/t.sock", **w))
+        support.raises(errors.InputOutputError, lambda: dynatrain.Session(
+            "trainer", address="unix:/proc/none/s.sock"), "/proc/none")
+
+
 def rows_are_named_by_what_is_wrong_with_them():
     from array import array
 
@@ -256,4 +318,7 @@ if __name__ == "__main__":
         if not hasattr(_abi.lib(), "dyt_session_join"):
             support.skip("this library has no sessions")
         support.run(nobody_listens, an_early_interrupt_ends_the_call_too,
-                    rows_are_named_by_what_is_wrong_with_them, staged, in_place, mapped)
+                    a_join_ends_at_an_interrupt_too,
+                    a_session_is_its_process_s_alone,
+                    rows_are_named_by_what_is_wrong_with_them,
+                    staged, in_place, mapped)

@@ -193,6 +193,36 @@ def what_cannot_be_read_is_named():
                    lambda: tensors.memory_of(Array(typestr=">f4")),
                    "big-endian")
     support.raises(errors.InvalidError, lambda: tensors.memory_of(b"abc"))
+    support.raises(errors.UnsupportedError,
+                   lambda: tensors.memory_of(Array(typestr="|O")), "objects")
+
+
+def what_ctypes_would_bend_is_refused():
+    """Numbers that wrap, texts that end at a NUL, boxes that are cut off."""
+    piece = session.Piece
+    for row, words in [
+            (("w", [piece("w", (0,), (2, 3))]), ("lo has 1, hi 2",)),
+            (("w", [piece("w", (0, 0), (2, 3), (1,))]), ("at 1",)),
+            (("w", [piece("w", (0, 0), (2, 1 << 70))]), ("too large",)),
+            (("w", [piece("a\0b", (0, 0), (2, 3))]), ("row w", "NUL")),
+            (("w", [("w", (0, 0), (2, 3))]), ("row w", "no Piece")),
+            (("a\0b", ()), ("NUL",)), ((3, ()), ("3",))]:
+        support.raises(errors.InvalidError, lambda r=row: session.ViewBuffer(
+            [session.Row(r[0], Array(), pieces=r[1])]), *words)
+    for rows in ({"w": Array()}, [Array()]):
+        support.raises(errors.InvalidError,
+                       lambda given=rows: session.ViewBuffer(given), "no row")
+    support.raises(errors.InvalidError, lambda: session.ViewBuffer(
+        [session.Row("w")]), "row w", "staged")
+    for name, value in (("version", -1), ("version", 1 << 64),
+                        ("version", "1")):
+        support.raises(errors.InvalidError, lambda n=name, v=value: _abi.sized(
+            _abi.OfferParams, **{n: v}), name, str(value))
+    for seconds in (-1, float("nan"), "3"):
+        support.raises(errors.InvalidError,
+                       lambda s=seconds: session._nanoseconds(s), "timeout")
+    assert session._nanoseconds(None) == session._nanoseconds(1e300) == -1
+    assert session._nanoseconds(1.5) == 1500000000
 
 
 def flat_ranges_are_few_boxes():
@@ -280,6 +310,7 @@ if __name__ == "__main__":
                 rows_of_a_device_say_which, a_device_without_a_name_is_refused,
                 buffers_are_read, dlpack_capsules_are_read,
                 frameworks_are_read_where_they_are,
-                what_cannot_be_read_is_named, flat_ranges_are_few_boxes,
+                what_cannot_be_read_is_named,
+                what_ctypes_would_bend_is_refused, flat_ranges_are_few_boxes,
                 rows_become_structs, rows_keep_their_tensors_alive,
                 tables_become_rules, statuses_are_classes)

@@ -175,14 +175,15 @@ def a_server_in_the_process_is_written_directly():
     def make(**session):
         calls.append(session)
         return types.SimpleNamespace(
-            receive=lambda timeout: calls.append(timeout),
+            receive=lambda version, timeout: calls.append((version, timeout)),
             close=lambda: calls.append("closed"))
 
     verl.attach_server(make)
     try:
         engine = verl.CheckpointEngine(tp=2)
         engine.init_process_group(rank=1, size=2, replica=3, offers=False,
-                                  address="unix:/a", tensors=[], numbers={})
+                                  address="unix:/a", tensors=[], numbers={},
+                                  version=4)
         for _ in range(2):
             found = []
             collected(engine, found)
@@ -191,8 +192,8 @@ def a_server_in_the_process_is_written_directly():
     finally:
         verl._server.clear()
     assert calls[0]["tp"] == (1, 2) and calls[0]["replica"] == 3
-    assert calls[0]["commit"] == "in_place" and calls[1:] == [600.0, 600.0,
-                                                              "closed"]
+    assert calls[0]["commit"] == "in_place" and calls[1:] == [
+        (5, 600.0), (6, 600.0), "closed"]
 
 
 def boxes_of_few_heads_and_odd_sizes():
@@ -211,7 +212,8 @@ def boxes_of_few_heads_and_odd_sizes():
     support.raises(errors.InvalidError, lambda:
                    verl.CheckpointEngine.build_topology(
                        1, 3, [{"tensors": [("a", (1,), "float32")],
-                               "address": "unix:/a", "numbers": {}}]
+                               "address": "unix:/a", "numbers": {},
+                               "version": 0}]
                        + [{"tensors": None, "tp": 2}] * 3), "3 rollout")
 
 

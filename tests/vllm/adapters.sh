@@ -43,7 +43,7 @@ in_python() {
     must "$python" test_$test.py
   done
   must "$python" test_placement.py --alone
-  for test in binding session sglang verl; do
+  for test in binding session modules sglang verl; do
     must "$python" test_$test.py "$library"
   done
   DYNATRAIN_LIBRARY=$library must "$python" torch_shards.py
