@@ -78,50 +78,69 @@ static uint64_t box_bytes(const struct dyti_hash_box *box)
     return bytes;
 }
 
-static bool draw(const struct dyti_verifier *v,
-                 const struct dyti_verify_piece *piece, bool full,
-                 uint64_t seed, struct dyti_hash_box *out_box)
+/* What this seed draws of a piece; false: nothing. */
+static inline bool draw(const struct dyti_verifier *v,
+                        const struct dyti_verify_piece *piece, bool full,
+                        uint64_t seed, struct dyti_hash_box *out_box)
 {
-    const struct dyti_verify_lattice *lattice =
-        &v->lattice[piece->lattice[full]];
+    uint64_t bits = full ? 0 : dyti_sample_bits(seed, piece->tensor);
 
-    return dyti_lattice_draw(
-        &piece->box, piece->lo, lattice->step, lattice->count, lattice->starts,
-        full ? 0 : dyti_sample_bits(seed, piece->tensor), out_box);
+    if (!dyti_sample_at(&v->form[piece->form[full]], piece->data, bits,
+                        out_box)) {
+        return false;
+    }
+    out_box->salt = piece->salt;
+    return true;
 }
 
-/* Box by box, by this rank: what a host does, and a device without lists. */
+/* The sums of some boxes go where they belong. */
+static enum dyt_status hash_batch(struct dyti_verifier *v, size_t count)
+{
+    uint64_t *own = v->vector + v->first[v->rank];
+    enum dyt_status st;
+
+    memset(v->batch.hash, 0, count * sizeof(*v->batch.hash));
+    st = v->kernels.ops->hash(v->kernels.self, v->batch.box, count,
+                              v->batch.hash);
+    for (size_t i = 0; i < count && st == DYT_OK; i++) {
+        own[v->batch.word[i]] += v->batch.hash[i];
+    }
+    return st;
+}
+
+/* Box by box, by this rank: what a host does, and a device without lists.  A
+ * batch stays in the cache from its draw to its hash, and the first lines of
+ * its boxes, which lie far from each other, come while the rest is drawn. */
 static enum dyt_status hash_boxes(struct dyti_verifier *v, bool full,
                                   uint64_t seed, size_t from, size_t to,
                                   uint64_t *bytes)
 {
     uint64_t *own = v->vector + v->first[v->rank];
+    enum dyt_status st = DYT_OK;
     size_t count = 0;
-    enum dyt_status st;
 
-    for (size_t i = from; i < to; i++) {
+    for (size_t i = from; i < to && st == DYT_OK; i++) {
         const struct dyti_verify_piece *piece = &v->piece[i];
-        struct dyti_hash_box *box = &v->box[count];
+        struct dyti_hash_box *box = &v->batch.box[count];
+        uint8_t as;
 
         if (!draw(v, piece, full, seed, box)) {
             continue;
         }
         *bytes += box_bytes(box);
-        if (piece->box.dtype != piece->as) {
-            st = hash_narrowed(v, box, piece->as, &own[piece->word]);
-            if (st != DYT_OK) {
-                return st;
-            }
+        as = v->form[piece->form[full]].sample.as;
+        if (box->dtype != as) {
+            st = hash_narrowed(v, box, as, &own[piece->word]);
             continue;
         }
-        v->box_word[count] = piece->word;
-        v->box_hash[count++] = 0;
+        __builtin_prefetch(box->data);
+        v->batch.word[count++] = piece->word;
+        if (count == DYTI_VERIFY_BATCH) {
+            st = hash_batch(v, count);
+            count = 0;
+        }
     }
-    st = v->kernels.ops->hash(v->kernels.self, v->box, count, v->box_hash);
-    for (size_t i = 0; i < count && st == DYT_OK; i++) {
-        own[v->box_word[i]] += v->box_hash[i];
-    }
-    return st;
+    return st == DYT_OK ? hash_batch(v, count) : st;
 }
 
 /* What of a piece may be drawn, for a device. */
@@ -129,15 +148,11 @@ static struct dyti_sample sample_of(const struct dyti_verifier *v,
                                     const struct dyti_verify_piece *piece,
                                     bool full)
 {
-    const struct dyti_verify_lattice *lattice =
-        &v->lattice[piece->lattice[full]];
-    struct dyti_sample sample = {
-        .box = piece->box, .as = piece->as, .key = piece->tensor};
+    struct dyti_sample sample = v->form[piece->form[full]].sample;
 
-    memcpy(sample.lo, piece->lo, sizeof(sample.lo));
-    memcpy(sample.step, lattice->step, sizeof(sample.step));
-    memcpy(sample.count, lattice->count, sizeof(sample.count));
-    memcpy(sample.starts, lattice->starts, sizeof(sample.starts));
+    sample.box.data = piece->data;
+    sample.box.salt = piece->salt;
+    sample.key = piece->tensor;
     return sample;
 }
 
@@ -195,13 +210,13 @@ static enum dyt_status hash_side(struct dyti_verifier *v, bool full,
         /* Also on a device that is full. */
         return hash_boxes(v, full, seed, from, to, bytes);
     }
-    memset(v->box_hash, 0, (to - from) * sizeof(*v->box_hash));
+    memset(v->list_hash, 0, (to - from) * sizeof(*v->list_hash));
     if (st == DYT_OK) {
         st = v->kernels.ops->sample_run(v->kernels.self, *list, seed,
-                                        v->box_hash);
+                                        v->list_hash);
     }
     for (size_t i = from; i < to && st == DYT_OK; i++) {
-        own[v->piece[i].word] += v->box_hash[i - from];
+        own[v->piece[i].word] += v->list_hash[i - from];
     }
     if (st == DYT_OK) {
         *bytes += drawn_bytes(v, full, seed, from, to);

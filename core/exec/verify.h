@@ -23,22 +23,14 @@
 
 #define DYTI_VERIFY_DIMS DYTI_COPY_DIMS
 
-/* What a sample may draw of a tensor (ops/sample.h).  Tensors of one shape
- * share theirs. */
-struct dyti_verify_lattice {
-    int64_t step[DYTI_VERIFY_DIMS], count[DYTI_VERIFY_DIMS];
-    int64_t starts[DYTI_VERIFY_DIMS];
-};
-
-/* A box of own memory to hash; dims from slow to fast, unused ones have size 1.
- */
+/* A box of own memory to hash.  What it shares with others is its form: most
+ * pieces are equal parts of equal tensors. */
 struct dyti_verify_piece {
-    struct dyti_hash_box box;     /* whole; its index is that of element 0 */
-    int64_t lo[DYTI_VERIFY_DIMS]; /* of the tensor, elements */
+    const unsigned char *data;
+    uint64_t salt;
     uint32_t tensor;
     uint32_t word; /* of this rank's part of the vector, where its sum goes */
-    uint32_t lattice[2]; /* [full] of verifier->lattice */
-    uint8_t as;          /* the dtype that the destination stores it in */
+    uint32_t form[2]; /* [full] of verifier->form */
 };
 
 /* One kind of the destination. */
@@ -52,6 +44,15 @@ struct dyti_verify_want {
     uint8_t kind;
 };
 
+/* Boxes that were drawn and wait for their hash. */
+#define DYTI_VERIFY_BATCH 256u
+
+struct dyti_verify_batch {
+    struct dyti_hash_box *box; /* [DYTI_VERIFY_BATCH] each, owned */
+    uint64_t *hash;
+    uint32_t *word; /* of this rank's part of the vector */
+};
+
 struct dyti_verifier {
     const struct dyti_model *model; /* borrowed */
     uint32_t rank, world_size;
@@ -62,8 +63,10 @@ struct dyti_verifier {
     struct dyti_verify_piece *piece; /* [piece_count], owned */
     size_t piece_count, piece_cap;
     size_t source_first; /* pieces from here on are of the sources */
-    struct dyti_verify_lattice *lattice; /* [lattice_count], owned */
-    size_t lattice_count, lattice_cap;
+    /* Without data, salt and key: those are of the piece.  Dims from slow to
+     * fast, unused ones have size 1. */
+    struct dyti_sample_form *form; /* [form_count], owned */
+    size_t form_count, form_cap;
     bool has_sources; /* they are hashed already: consumed by the next run */
     /* What a device is given once: [full][of the sources]; made when it is
      * first asked for, NULL before, and where there is no such thing. */
@@ -74,18 +77,21 @@ struct dyti_verifier {
     uint64_t *counts_bytes; /* [world_size], owned */
     uint64_t *vector;       /* owned */
     /* Scratch of a run: owned. */
-    struct dyti_hash_box *box; /* [piece_count] */
-    uint32_t *box_word;        /* [piece_count] */
-    uint64_t *box_hash;        /* [piece_count] */
-    unsigned char *narrowed;   /* [DYTI_VERIFY_SCRATCH_BYTES] */
+    struct dyti_verify_batch batch;
+    uint64_t *list_hash;     /* [piece_count], of a device's list */
+    unsigned char *narrowed; /* [DYTI_VERIFY_SCRATCH_BYTES] */
 };
 
 #define DYTI_VERIFY_SCRATCH_BYTES (256u << 10)
 
-/* verify_lattice.c: that of a tensor, in verifier->lattice. */
-enum dyt_status dyti_verify_find_lattice(struct dyti_verifier *verifier,
-                                         const struct dyti_tensor *tensor,
-                                         bool full, uint32_t *out_index);
+/* verify_form.c: of a piece that is `piece` without its data and salt, from
+ * `lo` of the tensor on and stored as `as` by the destination. */
+enum dyt_status dyti_verify_find_form(struct dyti_verifier *verifier,
+                                      const struct dyti_tensor *tensor,
+                                      const struct dyti_hash_box *box,
+                                      const int64_t lo[DYTI_VERIFY_DIMS],
+                                      uint8_t as, bool full,
+                                      uint32_t *out_index);
 
 /* Where byte `offset` of the own region (slot, kind) is here. */
 typedef unsigned char *(*dyti_verify_region_fn)(const void *arg, uint32_t slot,

@@ -7,27 +7,29 @@
 #include <string.h>
 
 /* Dims right-aligned into DYTI_VERIFY_DIMS, the unused ones of size 1.
- * data: where the shard begins. */
-static void place_dims(struct dyti_verify_piece *piece,
-                       const struct dyti_tensor *tensor,
-                       const struct dyti_shard *shard,
-                       const struct dyt_box *box, const unsigned char *data)
+ * data: where the shard begins; returned: where the box does. */
+static const unsigned char *place_dims(const struct dyti_tensor *tensor,
+                                       const struct dyti_shard *shard,
+                                       const struct dyt_box *box,
+                                       const unsigned char *data,
+                                       struct dyti_hash_box *out_box,
+                                       int64_t out_lo[DYTI_VERIFY_DIMS])
 {
     uint32_t shift = DYTI_VERIFY_DIMS - tensor->ndim;
     int64_t index_stride = 1;
 
     for (uint32_t d = 0; d < DYTI_VERIFY_DIMS; d++) {
-        piece->box.size[d] = 1;
+        out_box->size[d] = 1;
     }
     for (uint32_t d = tensor->ndim; d-- > 0;) {
-        piece->lo[d + shift] = box->lo[d];
-        piece->box.size[d + shift] = box->hi[d] - box->lo[d];
-        piece->box.stride[d + shift] = shard->stride[d];
-        piece->box.index_stride[d + shift] = index_stride;
+        out_lo[d + shift] = box->lo[d];
+        out_box->size[d + shift] = box->hi[d] - box->lo[d];
+        out_box->stride[d + shift] = shard->stride[d];
+        out_box->index_stride[d + shift] = index_stride;
         data += (box->lo[d] - shard->box.lo[d]) * shard->stride[d];
         index_stride *= tensor->shape[d];
     }
-    piece->box.data = data;
+    return data;
 }
 
 struct preparing {
@@ -49,12 +51,12 @@ static enum dyt_status add_piece(struct preparing *p,
     const struct dyti_tensor *tensor = &v->model->tensor[atom->tensor];
     const struct dyti_shard *shard =
         &dyti_layout_view(layout, v->rank)->shard[shard_index];
-    struct dyti_verify_piece piece = {
-        .box = {.salt = dyti_content_salt(atom->tensor, kind),
-                .dtype = shard->dtype},
-        .tensor = atom->tensor,
-        .word = word,
-        .as = p->as[atom->tensor]};
+    struct dyti_verify_piece piece = {.salt =
+                                          dyti_content_salt(atom->tensor, kind),
+                                      .tensor = atom->tensor,
+                                      .word = word};
+    struct dyti_hash_box box = {.dtype = shard->dtype};
+    int64_t lo[DYTI_VERIFY_DIMS] = {0};
     enum dyt_status st;
 
     if (tensor->ndim > DYTI_VERIFY_DIMS) {
@@ -62,16 +64,17 @@ static enum dyt_status add_piece(struct preparing *p,
                          "tensor %s has %u dims, at most %u are available",
                          tensor->name, tensor->ndim, DYTI_VERIFY_DIMS);
     }
+    piece.data = place_dims(
+        tensor, shard, &atom->box,
+        p->region(p->region_arg, slot, shard->kind, shard->offset), &box, lo);
     st = DYTI_GROW(v->piece, v->piece_cap, v->piece_count + 1);
     for (int full = 0; full < 2 && st == DYT_OK; full++) {
-        st = dyti_verify_find_lattice(v, tensor, full != 0,
-                                      &piece.lattice[full]);
+        st = dyti_verify_find_form(v, tensor, &box, lo, p->as[atom->tensor],
+                                   full != 0, &piece.form[full]);
     }
     if (st != DYT_OK) {
         return st;
     }
-    place_dims(&piece, tensor, shard, &atom->box,
-               p->region(p->region_arg, slot, shard->kind, shard->offset));
     v->piece[v->piece_count++] = piece;
     return DYT_OK;
 }
@@ -205,12 +208,11 @@ static enum dyt_status prepare_source(struct preparing *p, uint32_t w,
 
 static enum dyt_status allocate(struct dyti_verifier *v)
 {
-    size_t count = v->piece_count + 1;
-
     v->vector = calloc(v->first[v->world_size] + 1, sizeof(*v->vector));
-    v->box = calloc(count, sizeof(*v->box));
-    v->box_word = calloc(count, sizeof(*v->box_word));
-    v->box_hash = calloc(count, sizeof(*v->box_hash));
+    v->batch.box = calloc(DYTI_VERIFY_BATCH, sizeof(*v->batch.box));
+    v->batch.hash = calloc(DYTI_VERIFY_BATCH, sizeof(*v->batch.hash));
+    v->batch.word = calloc(DYTI_VERIFY_BATCH, sizeof(*v->batch.word));
+    v->list_hash = calloc(v->piece_count + 1, sizeof(*v->list_hash));
     if (v->memory != NULL) { /* its kernels write and read it */
         enum dyt_status st = v->memory->host_alloc(DYTI_VERIFY_SCRATCH_BYTES,
                                                    (void **)&v->narrowed);
@@ -221,8 +223,8 @@ static enum dyt_status allocate(struct dyti_verifier *v)
     } else {
         v->narrowed = malloc(DYTI_VERIFY_SCRATCH_BYTES);
     }
-    if (v->vector == NULL || v->box == NULL || v->box_word == NULL ||
-        v->box_hash == NULL || v->narrowed == NULL) {
+    if (v->vector == NULL || v->batch.box == NULL || v->batch.hash == NULL ||
+        v->batch.word == NULL || v->list_hash == NULL || v->narrowed == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "verifying %zu pieces", v->piece_count);
     }
     return DYT_OK;
@@ -318,13 +320,14 @@ void dyti_verifier_fini(struct dyti_verifier *verifier)
     }
     free(verifier->want);
     free(verifier->piece);
-    free(verifier->lattice);
+    free(verifier->form);
     free(verifier->first);
     free(verifier->counts_bytes);
     free(verifier->vector);
-    free(verifier->box);
-    free(verifier->box_word);
-    free(verifier->box_hash);
+    free(verifier->batch.box);
+    free(verifier->batch.hash);
+    free(verifier->batch.word);
+    free(verifier->list_hash);
     if (verifier->memory != NULL) {
         verifier->memory->host_free(verifier->narrowed);
     } else {

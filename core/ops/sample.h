@@ -29,11 +29,12 @@ static inline bool dyti_sample_dim(int64_t lo, int64_t size, int64_t step,
                                    int64_t count, int64_t start,
                                    int64_t *out_at, int64_t *out_count)
 {
-    int64_t hi = lo + size, first = lo, end = hi;
+    int64_t first = lo <= start ? 0 : lo - start;
+    int64_t end = lo + size <= start ? 0 : lo + size - start;
 
-    if (step != 1 || start != 0) { /* few have: divisions are slow */
-        first = lo <= start ? 0 : (lo - start + step - 1) / step;
-        end = hi <= start ? 0 : (hi - start + step - 1) / step;
+    if (step != 1) { /* few have: divisions are slow */
+        first = (first + step - 1) / step;
+        end = (end + step - 1) / step;
     }
     end = end > count ? count : end;
     *out_at = start + first * step;
@@ -41,38 +42,76 @@ static inline bool dyti_sample_dim(int64_t lo, int64_t size, int64_t step,
     return first < end;
 }
 
-/* The elements of a lattice (step, count, starts of a dyti_sample) in a piece,
- * as a box; false: none, and *out_box is of no use.  It is written in place,
- * word by word: what is copied as vectors right after that is slow. */
-static inline bool dyti_lattice_draw(const struct dyti_hash_box *piece,
-                                     const int64_t *lo, const int64_t *step,
-                                     const int64_t *count,
-                                     const int64_t *starts, uint64_t bits,
-                                     struct dyti_hash_box *out_box)
+/* A sample as far as no seed changes it. */
+struct dyti_sample_form {
+    struct dyti_sample sample;
+    struct dyti_hash_box box; /* of the elements, but for the dims that move;
+                                 without data */
+    int64_t offset;           /* bytes from the piece's first to the box's */
+    uint32_t move[DYTI_COPY_DIMS], move_count; /* dims whose start is drawn */
+    bool is_empty;                             /* whatever is drawn */
+};
+
+/* *out_form: all zero before, so that forms of equal samples are equal bytes.
+ */
+static inline void dyti_sample_prepare(const struct dyti_sample *sample,
+                                       struct dyti_sample_form *out_form)
 {
-    const unsigned char *data = (const unsigned char *)piece->data;
-    uint64_t index = piece->index;
+    struct dyti_sample_form *f = out_form;
 
+    f->sample = *sample;
+    f->box.index = sample->box.index;
+    f->box.salt = sample->box.salt;
+    f->box.dtype = sample->box.dtype;
     for (uint32_t d = 0; d < DYTI_COPY_DIMS; d++) {
-        int64_t start = 0, at;
+        int64_t at, step = sample->step[d];
 
-        if (starts[d] != 1) {
-            start = (int64_t)(bits % (uint64_t)starts[d]);
-            bits /= (uint64_t)starts[d];
+        f->box.stride[d] = sample->box.stride[d] * step;
+        f->box.index_stride[d] = sample->box.index_stride[d] * step;
+        if (sample->starts[d] != 1) {
+            f->move[f->move_count++] = d;
+            continue;
         }
-        if (!dyti_sample_dim(lo[d], piece->size[d], step[d], count[d], start,
-                             &at, &out_box->size[d])) {
+        if (!dyti_sample_dim(sample->lo[d], sample->box.size[d], step,
+                             sample->count[d], 0, &at, &f->box.size[d])) {
+            f->is_empty = true;
+            return;
+        }
+        f->offset += (at - sample->lo[d]) * sample->box.stride[d];
+        f->box.index += (uint64_t)(at * sample->box.index_stride[d]);
+    }
+}
+
+/* The lattice's elements in a piece of this form at `data`, as a box, for what
+ * was drawn of its tensor (dyti_sample_bits); false: none, and *out_box is of
+ * no use. */
+static inline bool dyti_sample_at(const struct dyti_sample_form *form,
+                                  const void *data, uint64_t bits,
+                                  struct dyti_hash_box *out_box)
+{
+    const struct dyti_sample *s = &form->sample;
+    const unsigned char *first = (const unsigned char *)data + form->offset;
+    uint64_t index = form->box.index;
+
+    if (form->is_empty) {
+        return false;
+    }
+    *out_box = form->box;
+    for (uint32_t i = 0; i < form->move_count; i++) {
+        uint32_t d = form->move[i];
+        uint64_t starts = (uint64_t)s->starts[d];
+        int64_t start = (int64_t)(bits % starts), at;
+
+        bits /= starts;
+        if (!dyti_sample_dim(s->lo[d], s->box.size[d], s->step[d], s->count[d],
+                             start, &at, &out_box->size[d])) {
             return false;
         }
-        data += (at - lo[d]) * piece->stride[d];
-        index += (uint64_t)(at * piece->index_stride[d]);
-        out_box->stride[d] = piece->stride[d] * step[d];
-        out_box->index_stride[d] = piece->index_stride[d] * step[d];
+        first += (at - s->lo[d]) * s->box.stride[d];
+        index += (uint64_t)(at * s->box.index_stride[d]);
     }
-    out_box->data = data;
+    out_box->data = first;
     out_box->index = index;
-    out_box->salt = piece->salt;
-    out_box->dtype = piece->dtype;
     return true;
 }
 
@@ -87,9 +126,11 @@ static inline bool dyti_sample_draw(const struct dyti_sample *sample,
                                     uint64_t seed,
                                     struct dyti_hash_box *out_box)
 {
-    return dyti_lattice_draw(&sample->box, sample->lo, sample->step,
-                             sample->count, sample->starts,
-                             dyti_sample_bits(seed, sample->key), out_box);
+    struct dyti_sample_form form = {0};
+
+    dyti_sample_prepare(sample, &form);
+    return dyti_sample_at(&form, sample->box.data,
+                          dyti_sample_bits(seed, sample->key), out_box);
 }
 
 /* The most elements that any seed draws of it. */

@@ -49,6 +49,8 @@ static size_t box_at(const struct job *j, int64_t at)
     return lo;
 }
 
+/* Handed on by address: copied by vectors right after it was written by words,
+ * it would wait for every store before it (strided.h). */
 static struct cut cut_of(const struct job *j, size_t i, int64_t lo, int64_t hi)
 {
     return (struct cut){i, host_max(lo, j->first[i]) - j->first[i],
@@ -110,9 +112,9 @@ static void copy_rows(const struct job *j, const struct strided *s,
     }
 }
 
-static void copy_cut(const struct job *j, struct cut cut)
+static void copy_cut(const struct job *j, const struct cut *cut)
 {
-    const struct dyti_copy *c = &j->copy[cut.i];
+    const struct dyti_copy *c = &j->copy[cut->i];
     const struct host_simd *simd = j->host->simd;
     enum dyti_dtype from = (enum dyti_dtype)c->src_dtype;
     enum dyti_dtype to = (enum dyti_dtype)c->dst_dtype;
@@ -125,11 +127,11 @@ static void copy_cut(const struct job *j, struct cut cut)
     strided_make(c->size, c->src_stride, c->dst_stride, &s);
     dense = s.size[3] == 1 || (s.a[3] == in && s.b[3] == out);
     if (dense && from == to && s.size[3] * in <= SHORT_ROW &&
-        cut.hi - cut.lo == strided_count(&s)) {
+        cut->hi - cut->lo == strided_count(&s)) {
         copy_rows(j, &s, c->src, c->dst, s.size[3] * in);
         return;
     }
-    strided_begin(&s, cut.lo, cut.hi, &w);
+    strided_begin(&s, cut->lo, cut->hi, &w);
     while (strided_next(&w, &row)) {
         const char *src = (const char *)c->src + row.a;
         char *dst = (char *)c->dst + row.b;
@@ -154,7 +156,9 @@ static void copy_tile(void *arg, size_t index, uint32_t thread)
 
     (void)thread;
     for (size_t i = box_at(j, lo); i < j->count && j->first[i] < hi; i++) {
-        copy_cut(j, cut_of(j, i, lo, hi));
+        const struct cut cut = cut_of(j, i, lo, hi);
+
+        copy_cut(j, &cut);
     }
     if (j->stream) { /* streamed stores are not ordered by the pool's locks */
         j->host->simd->fence();
@@ -202,24 +206,39 @@ enum dyt_status dyti_host_copy_past(void *self, const struct dyti_copy *copy,
 
 /* ---- hash ---- */
 
-static uint64_t hash_scattered(const char *p, int64_t stride, int64_t bytes,
-                               int64_t count, uint64_t salt, uint64_t index,
-                               uint64_t step)
+static inline uint64_t hash_apart(const char *p, int64_t stride,
+                                  const size_t bytes, int64_t count,
+                                  uint64_t salt, uint64_t index, uint64_t step)
 {
     uint64_t sum = 0;
 
     for (int64_t i = 0; i < count; i++) {
         uint64_t bits = 0;
 
-        memcpy(&bits, p + i * stride, (size_t)bytes);
+        memcpy(&bits, p + i * stride, bytes);
         sum += dyti_content_mix(salt, index + (uint64_t)i * step, bits);
     }
     return sum;
 }
 
-static uint64_t hash_cut(const struct job *j, struct cut cut)
+/* Sizes that elements have are known here: no call for each. */
+static uint64_t hash_scattered(const char *p, int64_t stride, int64_t bytes,
+                               int64_t count, uint64_t salt, uint64_t index,
+                               uint64_t step)
 {
-    const struct dyti_hash_box *b = &j->box[cut.i];
+    switch (bytes) {
+    case 2:
+        return hash_apart(p, stride, 2, count, salt, index, step);
+    case 4:
+        return hash_apart(p, stride, 4, count, salt, index, step);
+    default:
+        return hash_apart(p, stride, (size_t)bytes, count, salt, index, step);
+    }
+}
+
+static uint64_t hash_cut(const struct job *j, const struct cut *cut)
+{
+    const struct dyti_hash_box *b = &j->box[cut->i];
     int64_t bytes = dyti_dtype_bytes((enum dyti_dtype)b->dtype);
     struct strided s;
     struct strided_walk w;
@@ -227,7 +246,7 @@ static uint64_t hash_cut(const struct job *j, struct cut cut)
     uint64_t sum = 0;
 
     strided_make(b->size, b->stride, b->index_stride, &s);
-    strided_begin(&s, cut.lo, cut.hi, &w);
+    strided_begin(&s, cut->lo, cut->hi, &w);
     while (strided_next(&w, &row)) {
         const char *p = (const char *)b->data + row.a;
         uint64_t index = b->index + (uint64_t)row.b, step = (uint64_t)s.b[3];
@@ -241,7 +260,8 @@ static uint64_t hash_cut(const struct job *j, struct cut cut)
     return sum;
 }
 
-/* Sums mod 2^64 do not depend on who adds first. */
+/* Sums mod 2^64 do not depend on who adds first; a box that lies in one tile
+ * has no other that adds. */
 static void hash_tile(void *arg, size_t index, uint32_t thread)
 {
     const struct job *j = arg;
@@ -250,11 +270,18 @@ static void hash_tile(void *arg, size_t index, uint32_t thread)
 
     (void)thread;
     for (size_t i = box_at(j, lo); i < j->count && j->first[i] < hi; i++) {
+        struct cut cut;
+
         if (i + AHEAD < j->count) { /* small boxes lie far from each other */
             __builtin_prefetch(j->box[i + AHEAD].data);
         }
-        __atomic_fetch_add(&j->out_hash[i], hash_cut(j, cut_of(j, i, lo, hi)),
-                           __ATOMIC_RELAXED);
+        cut = cut_of(j, i, lo, hi);
+        if (cut.hi - cut.lo == j->first[i + 1] - j->first[i]) {
+            j->out_hash[i] += hash_cut(j, &cut);
+        } else {
+            __atomic_fetch_add(&j->out_hash[i], hash_cut(j, &cut),
+                               __ATOMIC_RELAXED);
+        }
     }
 }
 
