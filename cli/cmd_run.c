@@ -11,6 +11,8 @@
 #include "cli/load_job.h"
 #include "cli/manager.h"
 
+#include <stdio.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,6 +94,14 @@ static int run(struct dyti_loaded_job *loaded, const struct arguments *a)
                             sets, a->resume);
     dyti_trace_stop();
     free(sets);
+    if (fflush(stdout) != 0 || ferror(stdout) != 0) {
+        fprintf(stderr,
+                "dynatrain run: not all that it printed could be written; what "
+                "it made is in %s/%s\n",
+                loaded->job.runs, loaded->job.name);
+        __fpurge(stdout);
+        clearerr(stdout);
+    }
     return code;
 }
 

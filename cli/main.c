@@ -5,9 +5,14 @@
 #include "cli/commands.h"
 #include "cli/exit.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct {
     const char *name;
@@ -58,16 +63,33 @@ static void usage(FILE *to)
         "died or hung, 130 stopped on request.\n");
 }
 
-/* What was printed is the result of a command: lost, it has failed.  A run's
- * results are its files; it goes on without anybody who listens. */
-static int check_output(const char *name, int code)
+/* What was printed is the result of a command: lost, it has failed.  At exit,
+ * as --help and its like end the program where they are read.  (A run's results
+ * are its files: it looks itself, and leaves nothing to be written.) */
+static void check_output(int code, void *name)
 {
-    if (strcmp(name, "run") == 0 || code != DYTI_EXIT_OK ||
-        (fflush(stdout) == 0 && ferror(stdout) == 0)) {
-        return code;
+    int lost = fflush(stdout) != 0 ? errno : ferror(stdout) != 0 ? EIO : 0;
+
+    if (code != DYTI_EXIT_OK || lost == 0) {
+        return;
     }
-    fprintf(stderr, "dynatrain %s: what it prints cannot be written\n", name);
-    return DYTI_EXIT_RUN;
+    fprintf(stderr, "%s: what it prints cannot be written: %s\n",
+            (const char *)name, strerror(lost));
+    _exit(DYTI_EXIT_RUN);
+}
+
+/* Of a standard stream that is closed, the next file that is opened would take
+ * the place, and get what is meant for it: put something there that can be
+ * neither read nor written. */
+static bool open_streams(void)
+{
+    for (int fd = 0; fd <= 2; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 &&
+            open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd) {
+            return false;
+        }
+    }
+    return true;
 }
 
 /* Of the environment.  The workers of a run have their manager's, which has
@@ -75,14 +97,20 @@ static int check_output(const char *name, int code)
 static void read_settings(bool say)
 {
     const char *unknown = dyti_env_unknown();
+    const char *areas = dyti_env_text(DYTI_ENV_LOG_AREA);
+    char word[64];
 
-    if (!dyti_log_configure(dyti_env_text(DYTI_ENV_LOG),
-                            dyti_env_text(DYTI_ENV_LOG_AREA)) &&
-        say) {
+    if (!dyti_log_configure(dyti_env_text(DYTI_ENV_LOG), areas) && say) {
         fprintf(stderr,
                 "dynatrain: warning: DYNATRAIN_LOG=%s is no level; `dynatrain "
                 "env` lists them\n",
                 dyti_env_text(DYTI_ENV_LOG));
+    }
+    if (dyti_log_area_unknown(areas, word) && say) {
+        fprintf(stderr,
+                "dynatrain: warning: DYNATRAIN_LOG_AREA names \"%s\", which is "
+                "no area; the areas are %s\n",
+                word, DYTI_LOG_AREAS);
     }
     if (unknown != NULL && say) {
         fprintf(stderr,
@@ -118,8 +146,14 @@ static int refuse(const char *word)
 int main(int argc, char **argv)
 {
     char ask[] = "--help";
-    char name[32]; /* what --help and messages call the command */
+    static char name[32] = "dynatrain"; /* also at exit; of the command */
 
+    if (!open_streams() || on_exit(check_output, name) != 0) {
+        fprintf(stderr, "dynatrain: no memory, or no /dev/null\n");
+        return DYTI_EXIT_RUN;
+    }
+    /* A file that may not grow is an error of write(2), which says which. */
+    (void)signal(SIGXFSZ, SIG_IGN);
     read_settings(argc < 2 || strcmp(argv[1], "worker") != 0);
     if (argc == 3 && strcmp(argv[1], "help") == 0) {
         /* `help COMMAND` is `COMMAND --help`. */
@@ -142,8 +176,7 @@ int main(int argc, char **argv)
         if (strcmp(argv[1], command[i].name) == 0) {
             snprintf(name, sizeof(name), "dynatrain %s", command[i].name);
             argv[1] = name;
-            return check_output(command[i].name,
-                                command[i].run(argc - 1, argv + 1));
+            return command[i].run(argc - 1, argv + 1);
         }
     }
     return refuse(argv[1]);

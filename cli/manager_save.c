@@ -3,6 +3,8 @@
 #include "cli/manager.h"
 #include "format/file.h"
 
+#include "base/errno_text.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,7 +23,7 @@ static enum dyt_status lock_folder(struct dyti_manager *m)
     m->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (m->lock_fd < 0) {
         return DYTI_FAIL(DYT_ERR_IO, "cannot open %s: %s", path,
-                         strerror(errno));
+                         dyti_errno_text(errno));
     }
     if (flock(m->lock_fd, LOCK_EX | LOCK_NB) != 0) {
         return DYTI_FAIL(DYT_ERR_BUSY,

@@ -3,6 +3,7 @@
 #include "cli/backends.h"
 #include "cli/manager.h"
 
+#include "base/descriptors.h"
 #include "base/log.h"
 #include "edm/world.h"
 
@@ -257,11 +258,25 @@ static enum dyt_status assign(struct dyti_manager *m, const char *resume)
     return st;
 }
 
+/* The channel (7, and who connects), memory of all ranks and the common one, a
+ * pipe, who has died; and a file that is copied while all this is open.  Asked
+ * before: where a worker that connects finds no room, libzmq ends the process.
+ */
+static enum dyt_status check_room(const struct dyti_manager *m)
+{
+    uint32_t ranks = m->job->ranks;
+    char what[64];
+
+    snprintf(what, sizeof(what), "a run of %u ranks", ranks);
+    return dyti_descriptors_room(7 + 1 + 1 + 2 + 3 * ranks, what);
+}
+
 enum dyt_status dyti_manager_start(struct dyti_manager *m, const char *resume)
 {
     double limit = m->job->phase[0].deadline;
     enum dyt_status st = dyti_control_random(&m->job_id);
 
+    st = st != DYT_OK ? st : check_room(m);
     if (st != DYT_OK) {
         return st;
     }

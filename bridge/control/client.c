@@ -27,7 +27,7 @@ enum dyt_status dyti_control_client_open(const char *endpoint, uint64_t job,
     c->job = job;
     c->rank = rank;
     c->decode = decode;
-    st = dyti_zmq_open(ZMQ_DEALER, &c->socket);
+    st = dyti_zmq_open(ZMQ_DEALER, 1, &c->socket);
     if (st == DYT_OK && zmq_connect(c->socket.socket, endpoint) != 0) {
         st = dyti_zmq_fail("zmq_connect", endpoint);
     }

@@ -2,6 +2,7 @@
  * in and out of ZeroMQ. */
 #include "control/socket.h"
 
+#include "base/descriptors.h"
 #include "base/thread.h"
 
 #include <errno.h>
@@ -74,12 +75,18 @@ enum dyt_status dyti_zmq_fail(const char *call, const char *endpoint)
                      zmq_strerror(zmq_errno()));
 }
 
-enum dyt_status dyti_zmq_open(int type, struct dyti_socket *out)
+enum dyt_status dyti_zmq_open(int type, uint32_t more, struct dyti_socket *out)
 {
     int none = 0, unlimited = 0;
-    struct dyti_socket s = {.context = zmq_ctx_new()};
+    struct dyti_socket s = {NULL, NULL};
     sigset_t before;
+    enum dyt_status room =
+        dyti_descriptors_room(DYTI_ZMQ_DESCRIPTORS + more, "a ZeroMQ socket");
 
+    if (room != DYT_OK) {
+        return room;
+    }
+    s.context = zmq_ctx_new();
     if (s.context == NULL) {
         return dyti_zmq_fail("zmq_ctx_new", "this process");
     }

@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #define IDENTITY_BYTES 255u
+/* Besides the context's: listener, lock, door, and the first who knock. */
+#define FEW 8u
 
 struct peer {
     unsigned char identity[IDENTITY_BYTES];
@@ -119,7 +121,7 @@ enum dyt_status dyti_hub_open(const struct dyti_hub_params *params,
     hub->lock.fd = -1;
     hub->address = params->address;
     hub->codec = params->codec;
-    st = dyti_zmq_open(ZMQ_ROUTER, &hub->socket);
+    st = dyti_zmq_open(ZMQ_ROUTER, FEW, &hub->socket);
     if (st == DYT_OK &&
         (zmq_setsockopt(hub->socket.socket, ZMQ_ROUTER_MANDATORY, &must_route,
                         sizeof(must_route)) != 0 ||

@@ -17,6 +17,10 @@
  * took it was forked by a manager that is dead, or is not at its work. */
 #define SILENT_MS 3000
 
+/* Descriptors besides the context's: the connection, both ends of the monitor,
+ * and what looks up a name. */
+#define MONITORED 4u
+
 struct dyti_hub_client {
     struct dyti_socket socket;
     void *monitor;
@@ -93,7 +97,7 @@ enum dyt_status dyti_hub_client_open(
     c->address = params->address;
     c->job = params->job;
     st = dyti_address_prepare(&c->address, false);
-    st = st == DYT_OK ? dyti_zmq_open(ZMQ_DEALER, &c->socket) : st;
+    st = st == DYT_OK ? dyti_zmq_open(ZMQ_DEALER, MONITORED, &c->socket) : st;
     if (st == DYT_OK && c->address.is_tcp) {
         st = set_keys(c, params);
     }

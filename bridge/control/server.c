@@ -44,7 +44,7 @@ enum dyt_status dyti_control_server_open(const char *endpoint, uint64_t job,
         st = DYTI_FAIL(DYT_ERR_NOMEM, "%u peers", rank_count);
         goto out;
     }
-    st = dyti_zmq_open(ZMQ_ROUTER, &s->socket);
+    st = dyti_zmq_open(ZMQ_ROUTER, 1 + rank_count, &s->socket);
     if (st != DYT_OK) {
         goto out;
     }

@@ -12,7 +12,14 @@ struct dyti_socket {
 
 /* "<call> on <endpoint>: <ZeroMQ's text>". */
 enum dyt_status dyti_zmq_fail(const char *call, const char *endpoint);
-enum dyt_status dyti_zmq_open(int type, struct dyti_socket *out);
+/* libzmq ends the process where a context finds no free descriptor, and where
+ * a listener on this machine has none for who connects: asked before.
+ *   more  descriptors that the socket will take besides, for what it is bound
+ *         or connected to and who connects
+ * DYT_ERR_IO: there are not as many. */
+enum dyt_status dyti_zmq_open(int type, uint32_t more, struct dyti_socket *out);
+/* What a context with one socket has. */
+#define DYTI_ZMQ_DESCRIPTORS 6u
 /* Lines to peers that vanish without a word, as those of other machines may,
  * are hung up by the kernel after 5 s.  Not by ZeroMQ's own heartbeats:
  * libzmq 4.3.4 aborts where one is due on a line that has broken while what it

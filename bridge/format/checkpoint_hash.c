@@ -145,6 +145,11 @@ static enum dyt_status run(struct reading *r, size_t blocks, uint32_t threads)
     if (failed == 0) {
         return DYT_OK;
     }
+    if (why == EMFILE && threads > 1) { /* each of them has a file open */
+        atomic_store(&r->failed, 0);
+        atomic_store(&r->why, 0);
+        return run(r, blocks, 1);
+    }
     return DYTI_FAIL(DYT_ERR_IO, "%s: %s", r->file[failed - 1].path,
                      why != 0 ? strerror(why)
                               : "became shorter while it was read");

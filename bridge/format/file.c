@@ -2,6 +2,8 @@
  * and signals, and a write is seen whole or not at all. */
 #include "format/file.h"
 
+#include "base/errno_text.h"
+
 #include "base/banned.h"
 
 #include <errno.h>
@@ -122,7 +124,7 @@ enum dyt_status dyti_pwrite_all(int fd, const void *bytes, size_t size_bytes,
             return DYTI_FAIL(DYT_ERR_IO, "%s: writing %zu bytes at %llu: %s",
                              what, size_bytes, (unsigned long long)offset,
                              put == 0 ? "nothing was written"
-                                      : strerror(errno));
+                                      : dyti_errno_text(errno));
         }
         done += (size_t)put;
     }
@@ -213,7 +215,7 @@ enum dyt_status dyti_file_write(const char *path, const void *bytes,
     }
     fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0) {
-        return DYTI_FAIL(DYT_ERR_IO, "%s: %s", temp, strerror(errno));
+        return DYTI_FAIL(DYT_ERR_IO, "%s: %s", temp, dyti_errno_text(errno));
     }
     st = dyti_pwrite_all(fd, bytes, size_bytes, 0, path);
     if (st == DYT_OK && fsync(fd) != 0) {

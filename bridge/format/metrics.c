@@ -2,6 +2,8 @@
 #include "format/metrics.h"
 #include "format/metrics_keys.h"
 
+#include "base/errno_text.h"
+
 #include "base/banned.h"
 #include "format/file.h"
 
@@ -10,6 +12,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LINES_BYTES_MAX (4ull << 30)
@@ -153,6 +156,7 @@ static enum dyt_status write_line(int fd, const char *path, const json_t *line)
 {
     char *text = json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9));
     size_t bytes, done = 0;
+    struct stat before;
     enum dyt_status st = DYT_OK;
 
     if (text == NULL) {
@@ -160,16 +164,22 @@ static enum dyt_status write_line(int fd, const char *path, const json_t *line)
     }
     bytes = strlen(text);
     text[bytes++] = '\n'; /* in place of the NUL: the length is known */
+    if (fstat(fd, &before) != 0) {
+        st = DYTI_FAIL(DYT_ERR_IO, "%s: %s", path, strerror(errno));
+    }
     while (done < bytes && st == DYT_OK) {
         ssize_t got = write(fd, text + done, bytes - done);
 
         if (got >= 0) {
             done += (size_t)got;
         } else if (errno != EINTR) {
-            st = DYTI_FAIL(DYT_ERR_IO, "%s: %s", path, strerror(errno));
+            st = DYTI_FAIL(DYT_ERR_IO, "%s: %s", path, dyti_errno_text(errno));
         }
     }
     free(text);
+    if (st != DYT_OK && done > 0 && ftruncate(fd, before.st_size) != 0) {
+        DYTI_NOTE("its last line is cut off");
+    }
     return st;
 }
 

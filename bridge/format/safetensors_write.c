@@ -4,6 +4,7 @@
 #include "format/safetensors.h"
 
 #include "base/checked.h"
+#include "base/errno_text.h"
 
 #include "base/banned.h"
 
@@ -218,7 +219,7 @@ enum dyt_status dyti_safetensors_create(
     int code, fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 
     if (fd < 0) {
-        return DYTI_FAIL(DYT_ERR_IO, "%s: %s", path, strerror(errno));
+        return DYTI_FAIL(DYT_ERR_IO, "%s: %s", path, dyti_errno_text(errno));
     }
     do {
         code = posix_fallocate(fd, 0, (off_t)plan->file_bytes);
@@ -228,7 +229,8 @@ enum dyt_status dyti_safetensors_create(
     }
     if (code != 0) {
         st = DYTI_FAIL(DYT_ERR_IO, "%s: reserving %llu bytes: %s", path,
-                       (unsigned long long)plan->file_bytes, strerror(code));
+                       (unsigned long long)plan->file_bytes,
+                       dyti_errno_text(code));
     }
     if (st == DYT_OK) {
         st = dyti_pwrite_all(fd, plan->header, plan->header_bytes, 0, path);

@@ -153,6 +153,7 @@ static int spawn(const struct pipes *p, char *const *argv, pid_t *out_pid)
     sigemptyset(&none);
     sigemptyset(&defaults);
     sigaddset(&defaults, SIGPIPE);
+    sigaddset(&defaults, SIGXFSZ);
     sigaddset(&defaults, SIGINT);
     sigaddset(&defaults, SIGTERM);
     error = posix_spawn_file_actions_init(&actions);

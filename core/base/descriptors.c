@@ -1,9 +1,57 @@
 #include "base/descriptors.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+/* How many of `count` can be opened; they are closed again. */
+static uint32_t try_all(int *fd, uint32_t count, int *out_why)
+{
+    uint32_t opened = 0;
+
+    while (opened < count) {
+        fd[opened] = opened == 0 ? open("/", O_RDONLY | O_CLOEXEC)
+                                 : fcntl(fd[0], F_DUPFD_CLOEXEC, 0);
+        if (fd[opened] < 0) {
+            *out_why = errno;
+            break;
+        }
+        opened++;
+    }
+    for (uint32_t i = 0; i < opened; i++) {
+        (void)close(fd[i]);
+    }
+    return opened;
+}
+
+enum dyt_status dyti_descriptors_room(uint32_t count, const char *what)
+{
+    int *fd = malloc((count + 1) * sizeof(*fd)), why = 0;
+    uint32_t opened;
+    long limit;
+
+    if (fd == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%u descriptors", count);
+    }
+    opened = try_all(fd, count, &why);
+    free(fd);
+    if (opened == count) {
+        return DYT_OK;
+    }
+    limit = sysconf(_SC_OPEN_MAX);
+    if (why == EMFILE && limit >= 0) {
+        return DYTI_FAIL(
+            DYT_ERR_IO,
+            "%s needs %u more open files, and this process can have %u: raise "
+            "the limit of %ld to %ld at least (ulimit -n)",
+            what, count, opened, limit, limit + (long)(count - opened));
+    }
+    return DYTI_FAIL(DYT_ERR_IO, "%s needs %u more open files, and got %u: %s",
+                     what, count, opened, strerror(why));
+}
 
 union control {
     char room[CMSG_SPACE(DYTI_DESCRIPTORS_MOST * sizeof(int))];

@@ -6,6 +6,7 @@
 #define DYTI_BASE_ENV_H
 
 #include "base/error.h"
+#include "base/log.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -15,8 +16,8 @@
 #define DYTI_ENV_MAP(X)                                                        \
     X(LOG, "DYNATRAIN_LOG", "warn", "error|warn|info|debug|trace",             \
       "how much is written to the log, which is stderr")                       \
-    X(LOG_AREA, "DYNATRAIN_LOG_AREA", NULL, "plan,sched,...",                  \
-      "limits info and finer lines to these areas")                            \
+    X(LOG_AREA, "DYNATRAIN_LOG_AREA", NULL, DYTI_LOG_AREAS,                    \
+      "limits info and finer lines to those of these areas that are named")    \
     X(DUMP, "DYNATRAIN_DUMP", NULL, "folder",                                  \
       "`run` writes what it is about to do: job, layouts, plans, schedules")   \
     X(TRACE, "DYNATRAIN_TRACE", NULL, "file",                                  \

@@ -42,17 +42,30 @@ int32_t dyti_log_rank(void)
     return self_rank;
 }
 
-/* True if `area` is one of the comma-separated words of `areas`. */
-static int area_listed(const char *area)
+/* True if the len bytes at `area` are one of the words of `list`. */
+static int area_listed(const char *list, const char *area, size_t len)
 {
-    size_t len = strlen(area);
+    for (const char *p = list; *p != '\0'; p += *p == ',') {
+        size_t word = strcspn(p, ",");
 
-    for (const char *p = areas; (p = strstr(p, area)) != NULL; p += len) {
-        int starts = p == areas || p[-1] == ',';
-
-        if (starts && (p[len] == '\0' || p[len] == ',')) {
+        if (word == len && memcmp(p, area, len) == 0) {
             return 1;
         }
+        p += word;
+    }
+    return 0;
+}
+
+int dyti_log_area_unknown(const char *list, char word[64])
+{
+    for (const char *p = list; p != NULL && *p != '\0'; p += *p == ',') {
+        size_t len = strcspn(p, ",");
+
+        if (len > 0 && !area_listed(DYTI_LOG_AREAS, p, len)) {
+            snprintf(word, 64, "%.*s", len < 63 ? (int)len : 63, p);
+            return 1;
+        }
+        p += len;
     }
     return 0;
 }
@@ -62,7 +75,8 @@ int dyti_log_enabled(enum dyti_log_level level, const char *area)
     if (level > limit) {
         return 0;
     }
-    return areas[0] == '\0' || level <= DYTI_LOG_WARN || area_listed(area);
+    return areas[0] == '\0' || level <= DYTI_LOG_WARN ||
+           area_listed(areas, area, strlen(area));
 }
 
 void dyti_log_write(enum dyti_log_level level, const char *area,

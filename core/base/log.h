@@ -1,6 +1,6 @@
 /* Leveled log to stderr, one line a call: "level area rank phase key value".
  * DYNATRAIN_LOG=error|warn|info|debug|trace sets the level (default warn),
- * DYNATRAIN_LOG_AREA=plan,sched limits the areas.  Lower case, no full stop.
+ * DYNATRAIN_LOG_AREA=control,edm limits the areas.  Lower case, no full stop.
  * Threads: any.  A line is written by one write(2). */
 #ifndef DYTI_BASE_LOG_H
 #define DYTI_BASE_LOG_H
@@ -23,6 +23,13 @@ enum dyti_log_level {
             dyti_log_write((level), (area), __VA_ARGS__);                      \
         }                                                                      \
     } while (0)
+
+/* Every area that a line is of: there is no other. */
+#define DYTI_LOG_AREAS "checkpoint,control,edm,engine,score,trace,worker"
+
+/* The first word of a list with commas that is no area, cut to fit; NULL list
+ * or 0: there is none. */
+int dyti_log_area_unknown(const char *list, char word[64]);
 
 /* Level and areas as DYNATRAIN_LOG / DYNATRAIN_LOG_AREA say; NULL = default.
  * 0: there is no such level, and the default holds. */

@@ -1,4 +1,5 @@
 #include "base/trace.h"
+#include "base/errno_text.h"
 
 #include "base/log.h"
 
@@ -71,7 +72,8 @@ static void write_all(int to, const char *bytes, size_t count)
             /* It must not stop the run; who wants it hears so, once. */
             if (!atomic_exchange(&lost, true)) {
                 DYTI_LOG(DYTI_LOG_WARN, "trace", "events are lost: %s",
-                         done < 0 ? strerror(errno) : "nothing was written");
+                         done < 0 ? dyti_errno_text(errno)
+                                  : "nothing was written");
             }
             return;
         }

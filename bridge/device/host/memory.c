@@ -8,6 +8,7 @@
 #include "device/host/loan.h"
 
 #include "base/checked.h"
+#include "base/errno_text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -110,7 +111,7 @@ static enum dyt_status host_create(const char *name, enum dyti_page_kind pages,
     if (handle < 0) {
         return DYTI_FAIL(errno == ENOMEM ? DYT_ERR_NOMEM : DYT_ERR_IO,
                          "segment %s in pages of %s: %s", name,
-                         dyti_page_kind_name(pages), strerror(errno));
+                         dyti_page_kind_name(pages), dyti_errno_text(errno));
     }
     *out_handle = handle;
     return DYT_OK;
@@ -173,7 +174,8 @@ static enum dyt_status host_resize(int handle, enum dyti_page_kind pages,
     if (ftruncate(handle, (off_t)bytes) != 0) {
         return DYTI_FAIL(errno == EINVAL ? DYT_ERR_IO : DYT_ERR_NOMEM,
                          "segment of %llu MiB: %s",
-                         (unsigned long long)(bytes / MIB), strerror(errno));
+                         (unsigned long long)(bytes / MIB),
+                         dyti_errno_text(errno));
     }
     if (pages == DYTI_PAGES_HUGETLB) {
         st = reserve_huge(handle, 0, bytes);

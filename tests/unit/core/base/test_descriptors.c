@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -123,7 +124,43 @@ static void processes_are_known_by_their_start(void **state)
     assert_status(DYT_ERR_PEER, dyti_process_start((uint32_t)child, &other));
 }
 
+/* To the last one there is, and not beyond. */
+static void room_is_looked_for(void **state)
+{
+    uint32_t before = dyt_open_files(), room = 0;
+    struct rlimit limit, low;
+    char least[64];
+
+    (void)state;
+    assert_ok(dyti_descriptors_room(0, "nothing"));
+    assert_ok(dyti_descriptors_room(40, "a test"));
+    assert_int_equal(0, getrlimit(RLIMIT_NOFILE, &limit));
+    low = limit;
+    low.rlim_cur = 64;
+    assert_int_equal(0, setrlimit(RLIMIT_NOFILE, &low));
+    for (int fd = 0; fd < 64; fd++) {
+        room += fcntl(fd, F_GETFD) < 0;
+    }
+    assert_true(room > 0);
+    for (uint32_t count = 0; count < 100; count++) {
+        enum dyt_status st = dyti_descriptors_room(count, "a test");
+
+        if (count <= room) {
+            assert_ok(st);
+            continue;
+        }
+        assert_status(DYT_ERR_IO, st);
+        snprintf(least, sizeof(least), "limit of 64 to %u at",
+                 64 + count - room);
+        assert_error_has("a test needs ");
+        assert_error_has(least);
+    }
+    assert_int_equal(0, setrlimit(RLIMIT_NOFILE, &limit));
+    assert_int_equal(before, dyt_open_files());
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(room_is_looked_for),
     cmocka_unit_test(descriptors_come_with_a_message),
     cmocka_unit_test(what_has_no_room_is_closed),
     cmocka_unit_test(processes_are_known_by_their_start),

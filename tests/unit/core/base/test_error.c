@@ -1,9 +1,11 @@
 /* What an error says, and to whom: cause and place, notes, threads
  * (base/error.h). */
+#include "base/errno_text.h"
 #include "base/error.h"
 
 #include "dyt_test.h"
 
+#include <errno.h>
 #include <pthread.h>
 
 static void every_status_has_name_text_and_class(void **state)
@@ -146,7 +148,18 @@ static void text_belongs_to_its_thread(void **state)
     assert_string_equal("here", dyti_error_message());
 }
 
+static void limits_of_the_process_name_the_remedy(void **state)
+{
+    (void)state;
+    assert_non_null(strstr(dyti_errno_text(EFBIG), "File too large"));
+    assert_non_null(strstr(dyti_errno_text(EFBIG), "ulimit -f"));
+    assert_non_null(strstr(dyti_errno_text(EMFILE), "Too many open files"));
+    assert_non_null(strstr(dyti_errno_text(EMFILE), "ulimit -n"));
+    assert_string_equal(strerror(ENOSPC), dyti_errno_text(ENOSPC));
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(limits_of_the_process_name_the_remedy),
     cmocka_unit_test(every_status_has_name_text_and_class),
     cmocka_unit_test(unknown_status_is_named_so),
     cmocka_unit_test(fail_returns_the_status_and_writes_cause_and_place),
