@@ -274,6 +274,21 @@ static enum dyt_status on_memory(struct dyti_session_manager *m,
     return st;
 }
 
+/* Who is read says nothing of its sets: it may be a sibling that has two. */
+static bool is_receiver_of(const struct dyti_session_manager *m, uint32_t link,
+                           uint32_t member)
+{
+    const struct dyti_managed_link *l =
+        link < m->link_count ? &m->link[link] : NULL;
+
+    for (uint32_t i = 0; l != NULL && l->used && i < l->member_count; i++) {
+        if (l->member[i] == member) {
+            return i >= l->source_count;
+        }
+    }
+    return false;
+}
+
 static enum dyt_status on_report(struct dyti_session_manager *m,
                                  uint32_t member, struct dyti_hub_frame *f)
 {
@@ -296,7 +311,7 @@ static enum dyt_status on_report(struct dyti_session_manager *m,
     if (r.status == DYT_OK) {
         dyti_manager_note_way(&m->member[member], &r);
     }
-    if (r.committed) {
+    if (r.committed && is_receiver_of(m, r.link, member)) {
         m->member[member].live_set = r.live_set & 1u;
     }
     st = dyti_manager_take(m, &e);

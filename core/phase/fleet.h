@@ -132,7 +132,9 @@ struct dyti_fleet_link {
     uint32_t *member; /* [member_count] sources first; owned */
     bool *answered;   /* [member_count]; owned */
     uint32_t awaited;
-    bool snapshot; /* reads the source's snapshot */
+    bool snapshot; /* reads a snapshot of the source */
+    bool whole;    /* … that offers with `snapshot` fill, not one of its own
+                      for this link, which the others fill */
     bool apart;    /* its members are on several hosts */
     bool reads;    /* counted in the source's readers */
     bool aborted, committed, broken;

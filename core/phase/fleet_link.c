@@ -149,16 +149,20 @@ static bool needs_snapshot(const struct dyti_fleet *fleet, uint32_t source,
             fleet->member[r->member[0]].place.commit != DYT_COMMIT_STAGED);
 }
 
+/* One that reads another snapshot than this offer fills would bring the version
+ * that it holds from before, by the name of the new one. */
 static uint32_t find_link(const struct dyti_fleet *fleet, uint32_t source,
                           uint32_t receiver)
 {
     bool snapshot = needs_snapshot(fleet, source, receiver);
+    bool whole = source == 0 && fleet->offer.snapshot;
 
     for (uint32_t l = 0; l < fleet->link_count; l++) {
         if (fleet->link[l].state == DYTI_LINK_READY &&
             fleet->link[l].source == source &&
             fleet->link[l].receiver == receiver &&
-            fleet->link[l].snapshot == snapshot) {
+            fleet->link[l].snapshot == snapshot &&
+            fleet->link[l].whole == whole) {
             return l;
         }
     }
@@ -177,7 +181,8 @@ static uint32_t make_link(struct dyti_fleet *fleet, uint32_t source,
         .source_count = s->size,
         .member_count = count,
         .apart = dyti_fleet_is_apart(fleet, source, receiver),
-        .snapshot = needs_snapshot(fleet, source, receiver)};
+        .snapshot = needs_snapshot(fleet, source, receiver),
+        .whole = source == 0 && fleet->offer.snapshot};
 
     while (at < fleet->link_count && fleet->link[at].state != DYTI_LINK_FREE) {
         at++;
@@ -224,6 +229,25 @@ void dyti_fleet_begin(struct dyti_fleet *fleet, uint32_t group, uint32_t source,
 
 /* ---- answers ------------------------------------------------------------- */
 
+/* What its other links know of a replica with two sets is of before: they would
+ * write the one that it serves now. */
+static void close_stale(struct dyti_fleet *fleet, uint32_t link)
+{
+    uint32_t group = fleet->link[link].receiver;
+    const struct dyti_fleet_group *g = &fleet->group[group];
+
+    if (g->member[0] == NONE ||
+        fleet->member[g->member[0]].place.commit != DYT_COMMIT_DOUBLE) {
+        return;
+    }
+    for (uint32_t l = 0; l < fleet->link_count; l++) {
+        if (l != link && fleet->link[l].state == DYTI_LINK_READY &&
+            fleet->link[l].receiver == group) {
+            close_link(fleet, l);
+        }
+    }
+}
+
 /* The link is idle again: what is left of it, and of the replica? */
 static void finish(struct dyti_fleet *fleet, uint32_t link)
 {
@@ -262,6 +286,9 @@ static void finish(struct dyti_fleet *fleet, uint32_t link)
     dyti_fleet_move(g, k->broken      ? DYTI_GE_BREAK
                        : k->committed ? DYTI_GE_COMMIT
                                       : DYTI_GE_KEEP);
+    if (k->committed) {
+        close_stale(fleet, link);
+    }
     if (k->broken && g->state == DYTI_GROUP_INVALID) {
         g->version = 0;
         g->current = false;
