@@ -7,15 +7,22 @@
 #include <string.h>
 
 #define NONE UINT32_MAX
+/* Parts of a rank up to which they are looked through for a colour: thousands
+ * of ranks that hear from one would need a row of thousands each. */
+#define FEW 32u
 
 struct colouring {
     uint32_t colours; /* the busiest rank's parts */
     size_t words;     /* of a set of colours */
-    /* [2][ranks][colours]: which part has this colour at this end */
-    uint32_t *at[2];
+    /* Which part has a colour at this end: in a row of all colours, or of the
+     * rank's own parts the one that has it. */
+    uint32_t *at[2];    /* [rows][colours] */
+    uint32_t *row[2];   /* [ranks]; NONE: few parts */
+    uint32_t *first[2]; /* [ranks + 1]: of its own */
+    uint32_t *own[2];   /* [parts], by rank */
     uint64_t *free[2];  /* [2][ranks][words]: colours not in use */
     uint32_t (*end)[2]; /* [parts]: row, column */
-    uint32_t *colour;   /* [parts] */
+    uint32_t *colour;   /* [parts]; NONE: not yet */
     uint32_t *edge;     /* [parts]: of the graph */
     uint32_t *path;     /* [2 * ranks + 1] */
     uint32_t *parts;    /* [edges] */
@@ -50,15 +57,32 @@ static void set_colour(struct colouring *c, uint32_t part, uint32_t colour,
         size_t v = c->end[part][side];
         uint64_t bit = 1ull << (colour % 64);
 
+        if (c->row[side][v] != NONE) {
+            c->at[side][(size_t)c->row[side][v] * c->colours + colour] =
+                on ? part : NONE;
+        }
         if (on) {
-            c->at[side][v * c->colours + colour] = part;
             c->free[side][v * c->words + colour / 64] &= ~bit;
         } else {
-            c->at[side][v * c->colours + colour] = NONE;
             c->free[side][v * c->words + colour / 64] |= bit;
         }
     }
-    c->colour[part] = colour;
+    c->colour[part] = on ? colour : NONE;
+}
+
+/* The part of this colour at an end, or NONE. */
+static uint32_t part_at(const struct colouring *c, int side, size_t v,
+                        uint32_t colour)
+{
+    if (c->row[side][v] != NONE) {
+        return c->at[side][(size_t)c->row[side][v] * c->colours + colour];
+    }
+    for (uint32_t i = c->first[side][v]; i < c->first[side][v + 1]; i++) {
+        if (c->colour[c->own[side][i]] == colour) {
+            return c->own[side][i];
+        }
+    }
+    return NONE;
 }
 
 /* `a` is free at the part's row, `b` at its column.  Exchange both along the
@@ -70,14 +94,14 @@ static void exchange(struct colouring *c, uint32_t column, uint32_t a,
     uint32_t want = a;
     size_t v = column, count = 0;
     int side = 1;
-    uint32_t part = c->at[side][v * c->colours + want];
+    uint32_t part = part_at(c, side, v, want);
 
     while (part != NONE) {
         c->path[count++] = part;
         side = 1 - side;
         v = c->end[part][side];
         want = want == a ? b : a;
-        part = c->at[side][v * c->colours + want];
+        part = part_at(c, side, v, want);
     }
     for (size_t i = 0; i < count; i++) { /* every other one has `a` */
         set_colour(c, c->path[i], i % 2 == 0 ? a : b, false);
@@ -104,6 +128,9 @@ static void colouring_fini(struct colouring *c)
 {
     for (int side = 0; side < 2; side++) {
         free(c->at[side]);
+        free(c->row[side]);
+        free(c->first[side]);
+        free(c->own[side]);
         free(c->free[side]);
     }
     free(c->end);
@@ -113,29 +140,28 @@ static void colouring_fini(struct colouring *c)
     free(c->parts);
 }
 
-/* How many parts each edge has, and the degrees that follow. */
+/* How many parts each edge has; of each rank they are counted in first[v+1]. */
 static enum dyt_status count_parts(const struct dyti_graph *g,
                                    struct colouring *c)
 {
-    size_t n = g->rank_count;
-    uint32_t *degree = calloc(2 * n + 1, sizeof(*degree));
-    enum dyt_status st = DYT_OK;
-
     c->parts = calloc(g->count + 1, sizeof(*c->parts));
-    if (degree == NULL || c->parts == NULL) {
-        st = DYTI_FAIL(DYT_ERR_NOMEM, "%zu flows of %zu ranks", g->count, n);
+    for (int side = 0; side < 2; side++) {
+        c->first[side] = calloc(g->rank_count + 2u, sizeof(*c->first[side]));
     }
-    for (size_t i = 0; i < g->count && st == DYT_OK; i++) {
+    if (c->parts == NULL || c->first[0] == NULL || c->first[1] == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%zu flows of %u ranks", g->count,
+                         g->rank_count);
+    }
+    for (size_t i = 0; i < g->count; i++) {
         uint64_t parts = dyti_part_count(g->edge[i].bytes, g->chunk_bytes);
-        uint32_t *a = &degree[g->edge[i].from];
-        uint32_t *b = &degree[n + g->edge[i].to];
+        uint32_t *a = &c->first[0][g->edge[i].from + 1];
+        uint32_t *b = &c->first[1][g->edge[i].to + 1];
 
         c->part_count += parts;
         if (parts > UINT32_MAX || c->part_count >= NONE) {
-            st = DYTI_FAIL(DYT_ERR_OVERFLOW,
-                           "more than 2^32 pieces of %llu bytes",
-                           (unsigned long long)g->chunk_bytes);
-            break;
+            return DYTI_FAIL(DYT_ERR_OVERFLOW,
+                             "more than 2^32 pieces of %llu bytes",
+                             (unsigned long long)g->chunk_bytes);
         }
         c->parts[i] = (uint32_t)parts;
         *a += (uint32_t)parts;
@@ -143,43 +169,96 @@ static enum dyt_status count_parts(const struct dyti_graph *g,
         c->colours = *a > c->colours ? *a : c->colours;
         c->colours = *b > c->colours ? *b : c->colours;
     }
-    free(degree);
-    return st;
+    return DYT_OK;
+}
+
+/* Rows of those that have many parts, and where the parts of each begin. */
+static enum dyt_status make_rows(const struct dyti_graph *g,
+                                 struct colouring *c, int side)
+{
+    uint32_t n = g->rank_count, rows = 0;
+    uint32_t *first = c->first[side];
+
+    c->row[side] = malloc((n + 1u) * sizeof(*c->row[side]));
+    c->own[side] = malloc((c->part_count + 1) * sizeof(*c->own[side]));
+    if (c->row[side] == NULL || c->own[side] == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%zu pieces", c->part_count);
+    }
+    for (uint32_t v = 0; v < n; v++) {
+        c->row[side][v] = first[v + 1] > FEW ? rows++ : NONE;
+        first[v + 1] += first[v];
+    }
+    c->at[side] =
+        malloc(((size_t)rows * c->colours + 1) * sizeof(*c->at[side]));
+    c->free[side] = malloc((n * c->words + 1) * sizeof(*c->free[side]));
+    if (c->at[side] == NULL || c->free[side] == NULL) {
+        return DYTI_FAIL(DYT_ERR_NOMEM, "%zu pieces in %u rounds",
+                         c->part_count, c->colours);
+    }
+    memset(c->at[side], 0xff, (size_t)rows * c->colours * sizeof(*c->at[side]));
+    memset(c->free[side], 0xff, n * c->words * sizeof(*c->free[side]));
+    for (uint32_t v = 0; v < n && c->colours % 64 != 0; v++) {
+        c->free[side][(v + 1) * c->words - 1] = (1ull << c->colours % 64) - 1;
+    }
+    return DYT_OK;
+}
+
+/* One part of each edge in turn: an edge's parts spread over the rounds. */
+static void list_parts(const struct dyti_graph *g, struct colouring *c,
+                       uint32_t *filled[2])
+{
+    uint32_t part = 0;
+
+    for (uint32_t turn = 0; part < c->part_count; turn++) {
+        for (size_t i = 0; i < g->count; i++) {
+            if (turn >= c->parts[i]) {
+                continue;
+            }
+            c->end[part][0] = g->edge[i].from;
+            c->end[part][1] = g->edge[i].to;
+            c->edge[part] = (uint32_t)i;
+            for (int side = 0; side < 2; side++) {
+                uint32_t v = c->end[part][side];
+
+                c->own[side][c->first[side][v] + filled[side][v]++] = part;
+            }
+            part++;
+        }
+    }
 }
 
 static enum dyt_status colouring_init(const struct dyti_graph *g,
                                       struct colouring *c)
 {
     size_t n = g->rank_count, most;
+    uint32_t *filled[2] = {calloc(n + 1, sizeof(**filled)),
+                           calloc(n + 1, sizeof(**filled))};
     enum dyt_status st = count_parts(g, c);
 
-    if (st != DYT_OK) {
-        return st;
-    }
     most = c->part_count;
     c->words = (c->colours + 63u) / 64u;
+    for (int side = 0; side < 2 && st == DYT_OK; side++) {
+        st = make_rows(g, c, side);
+    }
+    if (st != DYT_OK) {
+        goto out;
+    }
     c->end = malloc((most + 1) * sizeof(*c->end));
     c->colour = malloc((most + 1) * sizeof(*c->colour));
     c->edge = malloc((most + 1) * sizeof(*c->edge));
     c->path = malloc((2 * n + 2) * sizeof(*c->path));
-    for (int side = 0; side < 2; side++) {
-        c->at[side] = malloc((n * c->colours + 1) * sizeof(*c->at[side]));
-        c->free[side] = calloc(n * c->words + 1, sizeof(*c->free[side]));
-    }
     if (c->end == NULL || c->colour == NULL || c->path == NULL ||
-        c->edge == NULL || c->at[0] == NULL || c->at[1] == NULL ||
-        c->free[0] == NULL || c->free[1] == NULL) {
-        return DYTI_FAIL(DYT_ERR_NOMEM, "%zu pieces in %u rounds", most,
-                         c->colours);
+        c->edge == NULL || filled[0] == NULL || filled[1] == NULL) {
+        st = DYTI_FAIL(DYT_ERR_NOMEM, "%zu pieces in %u rounds", most,
+                       c->colours);
+        goto out;
     }
-    for (int side = 0; side < 2; side++) {
-        memset(c->at[side], 0xff, n * c->colours * sizeof(*c->at[side]));
-        for (size_t i = 0; i < n * c->colours; i++) {
-            c->free[side][i / c->colours * c->words + i % c->colours / 64] |=
-                1ull << (i % c->colours % 64);
-        }
-    }
-    return DYT_OK;
+    memset(c->colour, 0xff, most * sizeof(*c->colour));
+    list_parts(g, c, filled);
+out:
+    free(filled[0]);
+    free(filled[1]);
+    return st;
 }
 
 /* Longest rounds first: what is left at the end is short. */
@@ -247,20 +326,9 @@ enum dyt_status dyti_takes_coloured(const struct dyti_graph *graph,
     struct colouring c = {0};
     struct dyti_takes takes = {0};
     enum dyt_status st = colouring_init(graph, &c);
-    uint32_t part = 0, left = 1;
 
-    /* one part of each edge in turn: an edge's parts spread over the rounds */
-    for (uint32_t turn = 0; st == DYT_OK && left > 0; turn++) {
-        left = 0;
-        for (size_t i = 0; i < graph->count; i++) {
-            if (turn < c.parts[i]) {
-                c.end[part][0] = graph->edge[i].from;
-                c.end[part][1] = graph->edge[i].to;
-                c.edge[part] = (uint32_t)i;
-                colour_part(&c, part++);
-                left++;
-            }
-        }
+    for (uint32_t part = 0; st == DYT_OK && part < c.part_count; part++) {
+        colour_part(&c, part);
     }
     st = st != DYT_OK ? st : emit(graph, &c, &takes);
     if (st == DYT_OK) {

@@ -19,6 +19,12 @@ struct busy {
     uint32_t edge;
 };
 
+/* An end that may choose, and how urgent it was when it was put here. */
+struct urgent {
+    uint64_t urgency;
+    uint32_t end; /* rank * 2 + side */
+};
+
 struct greedy {
     const struct dyti_graph *g;
     uint32_t *edges;         /* rows' memory */
@@ -39,6 +45,8 @@ struct greedy {
     size_t heap_count;
     uint32_t *woken; /* [2 * ranks]: rank * 2 + side, to be looked at */
     size_t woken_count;
+    struct urgent *queue; /* [2 * ranks]: of the woken, most urgent first */
+    size_t queue_count;
     struct dyti_takes takes;
 };
 
@@ -247,29 +255,73 @@ static void wake_hosts(struct greedy *s)
     }
 }
 
-/* The woken ends choose, most urgent first. */
+/* ---- queue of the woken ------------------------------------------------- */
+
+static bool before(struct urgent a, struct urgent b)
+{
+    return a.urgency != b.urgency ? a.urgency > b.urgency : a.end < b.end;
+}
+
+static void queue_push(struct greedy *s, struct urgent u)
+{
+    size_t i = s->queue_count++;
+
+    for (; i > 0 && before(u, s->queue[(i - 1) / 2]); i = (i - 1) / 2) {
+        s->queue[i] = s->queue[(i - 1) / 2];
+    }
+    s->queue[i] = u;
+}
+
+static struct urgent queue_pop(struct greedy *s)
+{
+    struct urgent top = s->queue[0], last = s->queue[--s->queue_count];
+    size_t i = 0;
+
+    while (2 * i + 1 < s->queue_count) {
+        size_t child = 2 * i + 1;
+
+        if (child + 1 < s->queue_count &&
+            before(s->queue[child + 1], s->queue[child])) {
+            child++;
+        }
+        if (!before(s->queue[child], last)) {
+            break;
+        }
+        s->queue[i] = s->queue[child];
+        i = child;
+    }
+    s->queue[i] = last;
+    return top;
+}
+
+/* The woken ends choose, most urgent first.  What begins makes ends less
+ * urgent, never more: one that is first in the queue and as urgent as it was
+ * is the most urgent of all. */
 static enum dyt_status match(struct greedy *s, uint64_t now)
 {
     enum dyt_status st = DYT_OK;
 
     wake_hosts(s);
-    while (s->woken_count > 0 && st == DYT_OK) {
-        size_t at = 0;
-        uint64_t most = 0;
-        uint32_t end, edge;
+    for (size_t i = 0; i < s->woken_count; i++) {
+        uint32_t w = s->woken[i];
 
-        for (size_t i = 0; i < s->woken_count; i++) {
-            uint32_t w = s->woken[i];
-            uint64_t u = urgency(s, w / 2, (int)(w % 2));
+        queue_push(s, (struct urgent){urgency(s, w / 2, (int)(w % 2)), w});
+    }
+    s->woken_count = 0;
+    while (s->queue_count > 0 && st == DYT_OK) {
+        struct urgent top = queue_pop(s);
+        uint32_t rank = top.end / 2, edge;
+        int side = (int)(top.end % 2);
+        uint64_t u = urgency(s, rank, side);
 
-            if (i == 0 || u > most || (u == most && w < s->woken[at])) {
-                at = i;
-                most = u;
-            }
+        if (s->taken[side][rank]) {
+            continue;
         }
-        end = s->woken[at];
-        s->woken[at] = s->woken[--s->woken_count];
-        edge = choose(s, end / 2, (int)(end % 2));
+        if (u != top.urgency) {
+            queue_push(s, (struct urgent){u, top.end});
+            continue;
+        }
+        edge = choose(s, rank, side);
         if (edge != NONE) {
             st = begin(s, edge, now);
         }
@@ -357,8 +409,9 @@ static enum dyt_status greedy_init(struct greedy *s)
     s->given = calloc(s->g->count + 1, sizeof(*s->given));
     s->heap = malloc((n + 1) * sizeof(*s->heap));
     s->woken = malloc((2 * n + 1) * sizeof(*s->woken));
+    s->queue = malloc((2 * n + 1) * sizeof(*s->queue));
     ok = s->edges != NULL && s->parts != NULL && s->given != NULL &&
-         s->heap != NULL && s->woken != NULL;
+         s->heap != NULL && s->woken != NULL && s->queue != NULL;
     for (int side = 0; side < 2; side++) {
         s->row[side] = calloc(n + 1, sizeof(*s->row[side]));
         s->left[side] = calloc(n + 1, sizeof(*s->left[side]));
@@ -396,6 +449,7 @@ static void greedy_fini(struct greedy *s)
     free(s->given);
     free(s->heap);
     free(s->woken);
+    free(s->queue);
     free(s->takes.take);
 }
 
