@@ -161,7 +161,7 @@ static void colouring_has_as_many_rounds_as_the_busiest_has_parts(void **state)
         g = (struct dyti_graph){.rank_count = t.ranks,
                                 .edge = edge,
                                 .count = t.flow_count,
-                                .chunk_bytes = 8u << 20};
+                                .chunk_bytes = (512u << 10) << seed % 7};
         assert_ok(dyti_takes_coloured(&g, &takes));
         assert_int_equal(max_degree(&g), takes.round_count);
         seen = calloc((size_t)takes.round_count * t.ranks * 2 + 1, 1);
@@ -181,6 +181,40 @@ static void colouring_has_as_many_rounds_as_the_busiest_has_parts(void **state)
         free(takes.take);
         dyt_traffic_close(&t);
     }
+}
+
+/* One sends to thousands, or hears from them: as many rounds, and memory that
+ * grows with the messages, not with ranks times rounds. */
+static void a_rank_that_all_hear_takes_a_round_for_each(void **state)
+{
+    enum { RANKS = 20000 };
+    struct dyti_edge *edge = calloc(RANKS, sizeof(*edge));
+
+    (void)state;
+    assert_non_null(edge);
+    for (int hears = 0; hears < 2; hears++) {
+        struct dyti_graph g = {.rank_count = RANKS,
+                               .edge = edge,
+                               .count = RANKS - 1,
+                               .chunk_bytes = 64};
+        struct dyti_takes takes = {0};
+        unsigned char seen[RANKS] = {0};
+
+        for (uint32_t i = 0; i + 1 < RANKS; i++) {
+            edge[i] = (struct dyti_edge){.from = hears ? i + 1 : 0,
+                                         .to = hears ? 0 : i + 1,
+                                         .bytes = 64,
+                                         .flow = i};
+        }
+        assert_ok(dyti_takes_coloured(&g, &takes));
+        assert_int_equal(RANKS - 1, takes.round_count);
+        assert_int_equal(RANKS - 1, takes.count);
+        for (size_t i = 0; i < takes.count; i++) {
+            assert_false(seen[takes.take[i].round]++);
+        }
+        free(takes.take);
+    }
+    free(edge);
 }
 
 /* All three ways carry each edge whole, whatever the sizes are. */
@@ -483,6 +517,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(random_traffic_ends_near_the_load),
     cmocka_unit_test(equal_inputs_give_equal_pieces),
     cmocka_unit_test(colouring_has_as_many_rounds_as_the_busiest_has_parts),
+    cmocka_unit_test(a_rank_that_all_hear_takes_a_round_for_each),
     cmocka_unit_test(every_way_carries_all_bytes),
     cmocka_unit_test(chunks_are_as_asked),
     cmocka_unit_test(per_tensor_sends_transfers),
