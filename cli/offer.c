@@ -3,9 +3,13 @@
 #include "cli/backends.h"
 #include "format/file.h"
 
+#include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define NAME_BYTES 256u
 
@@ -13,11 +17,26 @@ enum dyt_status dyti_offer_address(const struct dyti_job *job, char *buf,
                                    size_t buf_bytes)
 {
     const struct dyti_job_phase *p = dyti_job_phase_of(job, DYTI_PHASE_ROLLOUT);
-    int got = p->plugin.address[0] != '\0'
-                  ? snprintf(buf, buf_bytes, "%s", p->plugin.address)
-                  : snprintf(buf, buf_bytes, "unix:%s/%s/session.sock",
-                             job->runs, job->name);
+    const char *given = p->plugin.address;
+    bool own = given[0] == '\0', local = strncmp(given, "unix:", 5) == 0;
+    const char *path = own ? job->runs : local ? given + 5 : "/";
+    char here[PATH_MAX] = "";
+    int got;
 
+    /* Servers are told this address, and were started in other folders. */
+    if (path[0] != '/' && path[0] != '\0' &&
+        getcwd(here, sizeof(here)) == NULL) {
+        return DYTI_FAIL(DYT_ERR_IO, "the folder that this was started in: %s",
+                         strerror(errno));
+    }
+    if (own) { /* the socket's folder is its owner's alone, a run's is not */
+        got = snprintf(buf, buf_bytes, "unix:%s%s%s/%s/session/job.sock", here,
+                       here[0] != '\0' ? "/" : "", path, job->name);
+    } else if (here[0] != '\0') {
+        got = snprintf(buf, buf_bytes, "unix:%s/%s", here, path);
+    } else {
+        got = snprintf(buf, buf_bytes, "%s", given);
+    }
     return got >= 0 && (size_t)got < buf_bytes
                ? DYT_OK
                : DYTI_FAIL(DYT_ERR_CONFIG,

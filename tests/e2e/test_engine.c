@@ -20,6 +20,24 @@ static struct dyt_run run_with_engine(const struct dyt_job *job,
     return run;
 }
 
+/* Nobody said where the session is to listen. */
+static void the_session_listens_in_the_run_s_folder(void **state)
+{
+    struct dyt_job job = dyt_job_new("tiny");
+    char *plugin = dyt_words("phase.rollout.plugin.path=%s", DYT_ENGINE);
+    struct dyt_run run = dyt_job_run(
+        &job, "phase.rollout.engine=plugin", plugin,
+        "phase.rollout.plugin.options=[\"threads=1\"]", "steps=1", NULL);
+
+    (void)state;
+    assert_exit(0, run);
+    assert_true(dyt_exists("%s/job/session", job.runs));
+    assert_false(dyt_exists("%s/job/session/job.sock", job.runs));
+    dyt_run_fini(&run);
+    dyt_nothing_left();
+    free(plugin);
+}
+
 static double metric(const json_t *line, const char *key)
 {
     return json_number_value(json_object_get(line, key));
@@ -105,6 +123,7 @@ static void an_engine_that_crashes_leaves_no_ranks(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_ranks_learn_from_what_an_engine_samples),
+    cmocka_unit_test(the_session_listens_in_the_run_s_folder),
     cmocka_unit_test(what_is_wrong_with_an_engine_is_said),
     cmocka_unit_test(an_engine_that_crashes_leaves_no_ranks),
 };
