@@ -30,8 +30,7 @@ extern char **environ;
 
 static const struct dyti_memory_ops *const ops = &OPS;
 
-/* ---- bytes of a segment ----------------------------------------------------
- */
+/* ---- bytes of a segment -------------------------------------------------- */
 
 static inline void put(void *at, unsigned char value, uint64_t bytes)
 {
@@ -118,8 +117,7 @@ static inline void let_go(struct dyti_segment_mem *mem)
     ops->close(handle);
 }
 
-/* ---- another process --------------------------------------------------------
- */
+/* ---- another process ----------------------------------------------------- */
 
 /* It is told what to do letter by letter, and answers each with "." if that
  * went well. */

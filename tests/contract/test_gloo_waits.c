@@ -109,8 +109,7 @@ static void a_message_half_way_ends_with_its_connection(void **state)
     assert_true(run(DYT_RANKS_THREADS, 2, ROUNDS, check_half_way) > 0);
 }
 
-/* ---- a process dies in the middle of a broadcast -------------------------
- */
+/* ---- a process dies in the middle of a broadcast ------------------------- */
 
 static void *die_half_way(void *arg)
 {
@@ -162,8 +161,7 @@ static void a_death_half_way_ends_a_broadcast(void **state)
     assert_true(run(DYT_RANKS_PROCESSES, 3, ROUNDS, check_broadcast) > 0);
 }
 
-/* ---- an abort when member 0 has gone --------------------------------------
- */
+/* ---- an abort when member 0 has gone ------------------------------------- */
 
 static bool is_in_call(const struct waits_call *call, uint32_t member)
 {
@@ -212,8 +210,7 @@ static void an_abort_needs_no_other_connection(void **state)
     (void)run(DYT_RANKS_THREADS, 4, 3, check_gone);
 }
 
-/* ---- a member that never opens -------------------------------------------
- */
+/* ---- a member that never opens ------------------------------------------- */
 
 static void check_absent(struct dyt_rank *me, const struct waits_call *call)
 {

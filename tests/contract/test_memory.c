@@ -3,8 +3,7 @@
  * real. */
 #include "memory_case.h"
 
-/* ---- one process ------------------------------------------------------------
- */
+/* ---- one process --------------------------------------------------------- */
 
 static void check_map(enum dyti_page_kind pages)
 {
@@ -206,8 +205,7 @@ static void lends_its_own(void **state)
 }
 #endif
 
-/* ---- another process --------------------------------------------------------
- */
+/* ---- another process ----------------------------------------------------- */
 
 /* A worker gets the handle by inheritance, before or after it has a size. */
 static void check_inherited(enum dyti_page_kind pages)
@@ -301,8 +299,7 @@ static void check_follows(enum dyti_page_kind pages)
     let_go(&mem);
 }
 
-/* ---- all of it --------------------------------------------------------------
- */
+/* ---- all of it ----------------------------------------------------------- */
 
 static void maps_twice(void **state)
 {

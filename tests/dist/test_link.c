@@ -5,8 +5,7 @@
 
 #define SEED 20260u
 
-/* ---- one link, several versions -------------------------------------------
- */
+/* ---- one link, several versions ------------------------------------------ */
 
 static void run_versions(struct dyt_rank *me, struct lw_member *m)
 {

@@ -158,8 +158,7 @@ static void a_death_at_any_point_leaves_what_the_mode_promises(void **state)
     dyt_ranks_on_death = NULL;
 }
 
-/* ---- nobody dies ----------------------------------------------------------
- */
+/* ---- nobody dies --------------------------------------------------------- */
 
 static void failing_body(struct dyt_rank *me)
 {
@@ -245,8 +244,7 @@ static void a_commit_that_fails_is_healed_from_its_scratch(void **state)
     }
 }
 
-/* ---- a source that is written while it is read ----------------------------
- */
+/* ---- a source that is written while it is read --------------------------- */
 
 struct writing {
     struct lw_member *m;
@@ -325,8 +323,7 @@ static void a_source_that_is_overwritten_is_noticed(void **state)
     }
 }
 
-/* ---- opening --------------------------------------------------------------
- */
+/* ---- opening ------------------------------------------------------------- */
 
 static void refused_body(struct dyt_rank *me)
 {

@@ -9,8 +9,7 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
-/* ---- who goes away ---------------------------------------------------------
- */
+/* ---- who goes away ------------------------------------------------------- */
 
 static void a_killed_lender_ends_it(void **state)
 {
@@ -38,8 +37,7 @@ static void an_abort_ends_it(void **state)
     play(DYT_RANKS_PROCESSES, 2, &s);
 }
 
-/* ---- those who come uninvited -----------------------------------------------
- */
+/* ---- those who come uninvited -------------------------------------------- */
 
 /* Is it a socket of this process? */
 static bool is_ours(unsigned long inode)
@@ -186,8 +184,7 @@ static void strangers_change_nothing(void **state)
     }
 }
 
-/* ---- who never answers ------------------------------------------------------
- */
+/* ---- who never answers --------------------------------------------------- */
 
 /* Rank 1 meets the others and listens, but never lends. */
 static void silent_body(struct dyt_rank *me)

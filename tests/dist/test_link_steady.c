@@ -79,8 +79,7 @@ static void the_second_run_allocates_nothing(void **state)
     }
 }
 
-/* ---- several links of one source ------------------------------------------
- */
+/* ---- several links of one source ----------------------------------------- */
 
 struct pair {
     struct lw_case c[2]; /* the same rows of the source */

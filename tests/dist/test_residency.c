@@ -77,8 +77,7 @@ static enum dyt_status to_rollout(struct sw_rank *rank, uint64_t epoch,
                      report);
 }
 
-/* ---- sleep, wake ------------------------------------------------------------
- */
+/* ---- sleep, wake --------------------------------------------------------- */
 
 static void sleeper(struct sw_rank *rank, const struct scene *scene)
 {
@@ -156,8 +155,7 @@ static void one_sleeper_refuses_for_all(void **state)
     play(DYTI_MODE_TRANSACTIONAL, 50, one_sleeper);
 }
 
-/* ---- the last copy ----------------------------------------------------------
- */
+/* ---- the last copy ------------------------------------------------------- */
 
 static void keeper(struct sw_rank *rank, const struct scene *scene)
 {
@@ -213,9 +211,7 @@ static void the_last_copy_is_not_released_unless_a_receive_follows(void **state)
     }
 }
 
-/* ---- switches that release and restore
- * ---------------------------------------
- */
+/* ---- switches that release and restore ----------------------------------- */
 
 static void cycle(struct sw_rank *rank, const struct scene *scene, uint64_t n,
                   uint64_t *most)

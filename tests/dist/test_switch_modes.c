@@ -59,8 +59,7 @@ static void play(enum dyt_ranks_kind kind, enum dyti_switch_mode mode,
     sw_case_fini(&c);
 }
 
-/* ---- there and back ---------------------------------------------------------
- */
+/* ---- there and back ------------------------------------------------------ */
 
 /* Bytes of the segment that have memory behind them. */
 static uint64_t touched(const struct sw_rank *rank, const struct trip *trip)
@@ -163,9 +162,7 @@ static void every_mode_comes_back_bit_equal(void **state)
     }
 }
 
-/* ---- A, B, A
- * -----------------------------------------------------------------
- */
+/* ---- A, B, A ------------------------------------------------------------- */
 
 /* Fifty switches with the values of A, then B, then A again, in turn: each time
  * exactly those, always at the same addresses. */
@@ -214,9 +211,7 @@ static void a_then_b_then_a_is_a(void **state)
     }
 }
 
-/* ---- random layouts, modes and caps
- * ------------------------------------------
- */
+/* ---- random layouts, modes and caps -------------------------------------- */
 
 /* Both directions prepared, or refused by all ranks with the smallest cap. */
 static void trips_if_it_fits(struct sw_rank *rank, const struct trip *trip)
@@ -280,9 +275,7 @@ static void random_switches_hold_what_the_row_says(void **state)
     assert_true(refusals > 0 || sw_device != NULL);
 }
 
-/* ---- two hosts
- * ---------------------------------------------------------------
- */
+/* ---- two hosts ----------------------------------------------------------- */
 
 /* Between hosts bytes go by messages, in every mode. */
 static void modes_go_by_messages_too(void **state)
@@ -304,8 +297,7 @@ static void modes_go_by_messages_too(void **state)
     sw_host = NULL;
 }
 
-/* ---- a rank that dies while it copies ---------------------------------------
- */
+/* ---- a rank that dies while it copies ------------------------------------ */
 
 static void die_at(void *arg, enum dyti_switch_point point)
 {

@@ -24,8 +24,7 @@ extern char **environ;
 
 static const struct dyti_memory_ops *const ops = &dyti_memory_cuda;
 
-/* ---- memory as frameworks have it ------------------------------------------
- */
+/* ---- memory as frameworks have it ---------------------------------------- */
 
 struct foreign {
     CUdeviceptr at;
@@ -154,8 +153,7 @@ static inline bool words_are(const void *at, uint64_t bytes, uint32_t value,
     return good;
 }
 
-/* ---- another process --------------------------------------------------------
- */
+/* ---- another process ----------------------------------------------------- */
 
 enum order_what {
     ORDER_BORROW,
@@ -325,8 +323,7 @@ static inline void give_pieces(const struct peer *peer, uint32_t slot,
     assert_int_equal(loan->piece_count == 0 ? 0 : loan->span, at);
 }
 
-/* ---- being it ---------------------------------------------------------------
- */
+/* ---- being it ------------------------------------------------------------ */
 
 struct peer_state {
     struct dyti_memory_borrowed slot[SLOTS];

@@ -11,8 +11,7 @@
 
 #define LATEST 3u /* versions of a scene */
 
-/* ---- a scene --------------------------------------------------------------
- */
+/* ---- a scene ------------------------------------------------------------- */
 
 struct scene {
     const char *folder;
@@ -216,8 +215,7 @@ static inline void check_hashes(const struct scene *s)
     }
 }
 
-/* ---- order of work --------------------------------------------------------
- */
+/* ---- order of work ------------------------------------------------------- */
 
 /* Somebody who is still reading weights when others come. */
 struct reader {
@@ -266,8 +264,7 @@ static inline void end_with_missing_wait(struct scene *s)
     all_end(s);
 }
 
-/* ---- modes, where all rows lie on devices --------------------------------
- */
+/* ---- modes, where all rows lie on devices -------------------------------- */
 
 static const struct mode {
     const char *name;
@@ -290,8 +287,7 @@ static inline void set_mode(struct scene *s, const struct mode *mode,
     }
 }
 
-/* ---- ways ----------------------------------------------------------------
- */
+/* ---- ways ---------------------------------------------------------------- */
 
 static const struct way {
     const char *name;

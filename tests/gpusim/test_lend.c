@@ -7,8 +7,7 @@
 
 static const uint64_t pieces[] = {2 * MIB, 4 * MIB, 2 * MIB};
 
-/* ---- allocations ------------------------------------------------------------
- */
+/* ---- allocations --------------------------------------------------------- */
 
 static void a_process_borrows_an_allocation(void **state)
 {
@@ -62,8 +61,7 @@ static void one_allocation_is_opened_once(void **state)
     foreign_free(&f);
 }
 
-/* ---- pieces -----------------------------------------------------------------
- */
+/* ---- pieces -------------------------------------------------------------- */
 
 /* From within the first to within the last, at one address, and no file stays
  * open in either process. */
@@ -166,8 +164,7 @@ static void wrong_pieces_are_refused(void **state)
     assert_int_equal(0, gpusim_held_bytes());
 }
 
-/* ---- what is gone -----------------------------------------------------------
- */
+/* ---- what is gone -------------------------------------------------------- */
 
 static void freed_memory_is_refused(void **state)
 {
@@ -250,8 +247,7 @@ static void pieces_outlive_their_lender(void **state)
     assert_int_equal(0, gpusim_leaks());
 }
 
-/* ---- the same process -------------------------------------------------------
- */
+/* ---- the same process ---------------------------------------------------- */
 
 static void the_own_process_has_the_pointer(void **state)
 {

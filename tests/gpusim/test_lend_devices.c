@@ -25,8 +25,7 @@ static struct foreign filled(bool is_mapped, const char *device, int ordinal)
     return f;
 }
 
-/* ---- one process ------------------------------------------------------------
- */
+/* ---- one process --------------------------------------------------------- */
 
 static void devices_say_whom_they_reach(void **state)
 {
@@ -143,8 +142,7 @@ static void pieces_are_of_one_device(void **state)
     foreign_free(&f);
 }
 
-/* ---- processes --------------------------------------------------------------
- */
+/* ---- processes ----------------------------------------------------------- */
 
 static struct order borrow_of(const struct dyti_memory_loan *loan)
 {
@@ -214,8 +212,7 @@ static void a_device_that_is_not_seen_is_named(void **state)
     peer_end(&peer);
 }
 
-/* ---- calls that fail --------------------------------------------------------
- */
+/* ---- calls that fail ----------------------------------------------------- */
 
 /* Each call of the borrower: it says so, and has nothing afterwards. */
 static void every_call_of_a_borrower_may_fail(void **state)

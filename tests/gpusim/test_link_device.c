@@ -57,8 +57,7 @@ struct there {
     uint64_t asked; /* that bytes go by memory */
 };
 
-/* ---- memory ---------------------------------------------------------------
- */
+/* ---- memory -------------------------------------------------------------- */
 
 static int device_of_row(const struct there *t, uint32_t row)
 {
@@ -198,8 +197,7 @@ static void free_there(struct there *t)
     (void)cudaSetDevice(0);
 }
 
-/* ---- the board ------------------------------------------------------------
- */
+/* ---- the board ----------------------------------------------------------- */
 
 static void show(struct there *t)
 {
@@ -262,8 +260,7 @@ static struct dyti_link_params params_of(struct there *t)
     return p;
 }
 
-/* ---- one link, several versions -------------------------------------------
- */
+/* ---- one link, several versions ------------------------------------------ */
 
 static void check_arrived(struct dyt_rank *me, struct there *t,
                           uint64_t version)

@@ -168,8 +168,7 @@ static void a_receive_keeps_what_is_behind_it(void **state)
     assert_int_equal(0, gpusim_leaks());
 }
 
-/* ---- what is found ---------------------------------------------------------
- */
+/* ---- what is found ------------------------------------------------------- */
 
 static void found(uint64_t at_least)
 {

@@ -2,8 +2,7 @@
  * wait ends within its deadline and names a rank, whoever dies, and when. */
 #include "gpusim/nccl_side.h"
 
-/* ---- heads, sizes, registered buffers -------------------------------------
- */
+/* ---- heads, sizes, registered buffers ------------------------------------ */
 
 static void check_heads(struct dyt_rank *me,
                         const struct group_fixture *fixture)
@@ -52,8 +51,7 @@ static void heads_go_beside_the_bytes(void **state)
     assert_int_equal(0, gpusim_unexpected());
 }
 
-/* ---- groups made of a group ------------------------------------------------
- */
+/* ---- groups made of a group ---------------------------------------------- */
 
 #define WORLD 5u
 
@@ -151,8 +149,7 @@ static void groups_are_split_from_one(void **state)
     assert_int_equal(0, gpusim_unexpected());
 }
 
-/* ---- a member dies ---------------------------------------------------------
- */
+/* ---- a member dies ------------------------------------------------------- */
 
 enum { IN_BARRIER, IN_REDUCE, IN_POST, IN_MET, DEATHS };
 static int death;
@@ -243,8 +240,7 @@ static void a_silent_death_ends_by_the_deadline(void **state)
     run(DYT_RANKS_PROCESSES, 2, check_silent);
 }
 
-/* ---- opening ---------------------------------------------------------------
- */
+/* ---- opening ------------------------------------------------------------- */
 
 /* Rank 2 never comes to open, and the job is aborted meanwhile. */
 static void check_open_aborted(struct dyt_rank *me,
@@ -333,8 +329,7 @@ static void nccl_that_fails_to_open(void **state)
     assert_int_equal(0, gpusim_leaks());
 }
 
-/* ---- errors that come later ------------------------------------------------
- */
+/* ---- errors that come later ---------------------------------------------- */
 
 static void check_async(struct dyt_rank *me,
                         const struct group_fixture *fixture)
@@ -365,8 +360,7 @@ static void an_error_on_the_way_ends_both(void **state)
     assert_int_equal(0, gpusim_leaks());
 }
 
-/* ---- many in every order ---------------------------------------------------
- */
+/* ---- many in every order ------------------------------------------------- */
 
 #define MANY 60u
 

@@ -37,8 +37,7 @@ static void hosts_close(struct hosts *h)
     free(h->own);
 }
 
-/* ---- all is well -----------------------------------------------------------
- */
+/* ---- all is well --------------------------------------------------------- */
 
 static void check_joints(struct dyt_rank *me,
                          const struct group_fixture *fixture)
@@ -83,8 +82,7 @@ static void joint_messages_go_too(void **state)
     assert_int_equal(0, gpusim_unexpected());
 }
 
-/* ---- deaths ----------------------------------------------------------------
- */
+/* ---- deaths -------------------------------------------------------------- */
 
 static uint32_t victim;
 static bool is_told;
@@ -132,8 +130,7 @@ static void whoever_dies_all_hear(void **state)
     dyt_ranks_on_death = NULL;
 }
 
-/* ---- who comes late ---------------------------------------------------------
- */
+/* ---- who comes late ------------------------------------------------------ */
 
 /* The first member gives up on them, and closes; they hear it at once. */
 static void check_late(struct dyt_rank *me, const struct group_fixture *fixture)
@@ -169,8 +166,7 @@ static void who_comes_late_hears_that_it_is_over(void **state)
     }
 }
 
-/* ---- without --------------------------------------------------------------
- */
+/* ---- without ------------------------------------------------------------- */
 
 static void check_without(struct dyt_rank *me,
                           const struct group_fixture *fixture)

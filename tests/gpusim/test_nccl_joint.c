@@ -162,8 +162,7 @@ static void in_processes_too(void **state)
     run(DYT_RANKS_PROCESSES, SIZE, check_orders);
 }
 
-/* ---- what is wrong with one ------------------------------------------------
- */
+/* ---- what is wrong with one ---------------------------------------------- */
 
 /* Rank 2 has another size, or root: all of them hear of it, and go on. */
 static void check_wrong(struct dyt_rank *me,

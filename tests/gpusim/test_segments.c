@@ -21,8 +21,7 @@ static void machine(int devices, uint64_t bytes, bool has_vmm)
     gpusim_set_machine(&m);
 }
 
-/* ---- which device ----------------------------------------------------------
- */
+/* ---- which device -------------------------------------------------------- */
 
 static void devices_have_names(void **state)
 {
@@ -109,8 +108,7 @@ static void kinds_are_probed(void **state)
     assert_int_equal(0, gpusim_leaks());
 }
 
-/* ---- parts ------------------------------------------------------------------
- */
+/* ---- parts --------------------------------------------------------------- */
 
 static void wrong_parts_are_refused(void **state)
 {
@@ -304,8 +302,7 @@ static void a_device_maps_another_ones_memory(void **state)
     assert_int_equal(0, gpusim_leaks());
 }
 
-/* ---- calls that fail --------------------------------------------------------
- */
+/* ---- calls that fail ----------------------------------------------------- */
 
 /* What is still there afterwards is given back, whatever has failed. */
 static bool whole_life(enum dyti_page_kind pages)

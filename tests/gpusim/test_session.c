@@ -131,8 +131,7 @@ static void processes_share_memory(void **state)
     all_end(&s);
 }
 
-/* ---- order of work ---------------------------------------------------------
- */
+/* ---- order of work ------------------------------------------------------- */
 
 static void what_is_queued_comes_first(void **state)
 {
@@ -220,8 +219,7 @@ static void an_event_is_a_devices(void **state)
     all_end(&s);
 }
 
-/* ---- memory ----------------------------------------------------------------
- */
+/* ---- memory -------------------------------------------------------------- */
 
 static void the_mirror_is_under_the_cap(void **state)
 {

@@ -4,8 +4,7 @@
  * test_session_direct_replicas.c. */
 #include "session_scene.h"
 
-/* ---- bytes go once --------------------------------------------------------
- */
+/* ---- bytes go once ------------------------------------------------------- */
 
 static void versions_go_once(void **state)
 {
@@ -68,8 +67,7 @@ static void padding_is_zero(void **state)
     }
 }
 
-/* ---- who may write, and when ----------------------------------------------
- */
+/* ---- who may write, and when --------------------------------------------- */
 
 static void an_offer_pins_the_rows(void **state)
 {
@@ -159,8 +157,7 @@ static void an_undeclared_write_is_found(void **state)
     }
 }
 
-/* ---- order of work --------------------------------------------------------
- */
+/* ---- order of work ------------------------------------------------------- */
 
 static void what_is_queued_comes_first(void **state)
 {
@@ -252,8 +249,7 @@ static void a_callers_device_stays(void **state)
     all_end(&s);
 }
 
-/* ---- by mirrors, and why --------------------------------------------------
- */
+/* ---- by mirrors, and why ------------------------------------------------- */
 
 static void devices_that_do_not_reach_go_by_mirrors(void **state)
 {
@@ -300,8 +296,7 @@ static void rows_of_both_kinds_go_by_mirrors(void **state)
     }
 }
 
-/* ---- memory that sleeps ---------------------------------------------------
- */
+/* ---- memory that sleeps -------------------------------------------------- */
 
 static void mapped_memory_sleeps(void **state)
 {

@@ -104,8 +104,7 @@ static bool died(pid_t child)
            WTERMSIG(status) == SIGKILL;
 }
 
-/* ---- the trainer dies -----------------------------------------------------
- */
+/* ---- the trainer dies ---------------------------------------------------- */
 
 static int doomed_trainer(struct world *w)
 {
@@ -170,8 +169,7 @@ static int trainer_dies(struct world *w)
     return gpusim_unexpected() == 0 && gpusim_leaks() == 0 ? 0 : 1;
 }
 
-/* ---- a receiver dies ------------------------------------------------------
- */
+/* ---- a receiver dies ----------------------------------------------------- */
 
 static int doomed_receiver(struct world *w)
 {
@@ -230,8 +228,7 @@ static int receiver_dies(struct world *w)
     return gpusim_unexpected() == 0 && gpusim_leaks() == 0 ? 0 : 1;
 }
 
-/* ---- worlds ---------------------------------------------------------------
- */
+/* ---- worlds -------------------------------------------------------------- */
 
 static void play(const struct mode *mode, uint32_t point,
                  int (*body)(struct world *w), bool replicas)

@@ -13,8 +13,7 @@ static struct scene on_one_device(const struct mode *mode, uint32_t verify)
     return s;
 }
 
-/* ---- breaks ---------------------------------------------------------------
- */
+/* ---- breaks -------------------------------------------------------------- */
 
 /* What a receiver may say when its device is lost. */
 static void check_left(const struct mode *mode, struct member *r, bool ok)
@@ -87,8 +86,7 @@ static void a_device_that_breaks_leaves_what_the_mode_says(void **state)
     }
 }
 
-/* ---- is full --------------------------------------------------------------
- */
+/* ---- is full ------------------------------------------------------------- */
 
 /* Room for lists there is, for handles and scratch more and more. */
 static void a_full_device_goes_by_mirrors(void **state)
@@ -118,8 +116,7 @@ static void a_full_device_goes_by_mirrors(void **state)
     assert_true(mirrors > 0 && direct == 1);
 }
 
-/* ---- calls that fail ------------------------------------------------------
- */
+/* ---- calls that fail ----------------------------------------------------- */
 
 /* From the first receive on. */
 static bool fails_at(const struct mode *mode, uint64_t nth, uint32_t *mirrors)

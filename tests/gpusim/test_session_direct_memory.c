@@ -10,8 +10,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-/* ---- kinds ----------------------------------------------------------------
- */
+/* ---- kinds --------------------------------------------------------------- */
 
 static struct foreign segment[MEMBER_ROWS];
 static uint32_t segments;
@@ -63,8 +62,7 @@ static const struct kind {
 
 #define POOL 2u
 
-/* ---- a pair of processes --------------------------------------------------
- */
+/* ---- a pair of processes ------------------------------------------------- */
 
 struct pair {
     struct scene s;

@@ -2,8 +2,7 @@
  * the start, memory that goes away, devices that break, calls that fail. */
 #include "session_scene.h"
 
-/* ---- what is refused -------------------------------------------------------
- */
+/* ---- what is refused ----------------------------------------------------- */
 
 static void enter_wrongly(struct scene *s, enum dyt_status want)
 {
@@ -117,8 +116,7 @@ static void a_missing_module_is_said(void **state)
     all_end(&s);
 }
 
-/* ---- what goes away --------------------------------------------------------
- */
+/* ---- what goes away ------------------------------------------------------ */
 
 static void memory_that_was_freed_is_not_read(void **state)
 {

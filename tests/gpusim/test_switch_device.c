@@ -11,8 +11,7 @@
 
 #define TRIPS 2u
 
-/* ---- hosts and devices in one world -----------------------------------------
- */
+/* ---- hosts and devices in one world -------------------------------------- */
 
 static void mixed(struct sw_rank *rank, const struct scene *scene)
 {
@@ -94,8 +93,7 @@ static void what_is_not_mapped_is_not_direct(void **state)
     sw_device = &cuda_world;
 }
 
-/* ---- what goes to the device, once ------------------------------------------
- */
+/* ---- what goes to the device, once --------------------------------------- */
 
 /* Off, sampled and full, there and back, each with both address sets of a rank
  * that has two; then all of it again. */
@@ -161,8 +159,7 @@ static void later_switches_send_and_take_nothing(void **state)
     }
 }
 
-/* ---- what a tool sees -------------------------------------------------------
- */
+/* ---- what a tool sees ---------------------------------------------------- */
 
 static void shown(struct sw_rank *rank, const struct scene *scene)
 {

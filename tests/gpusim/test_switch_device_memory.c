@@ -19,9 +19,7 @@ static void rank_none(struct dyt_rank *me, enum dyt_status st)
     }
 }
 
-/* ---- memory that sleeps
- * -------------------------------------------------------
- */
+/* ---- memory that sleeps -------------------------------------------------- */
 
 /* Bytes of the rank's segment that have memory behind them: whole parts, as a
  * peer would map them. */
@@ -177,9 +175,7 @@ static void what_sleeps_is_the_devices_again(void **state)
     play(DYT_RANKS_PROCESSES, &options, &scene);
 }
 
-/* ---- devices that are full, or break
- * ------------------------------------------
- */
+/* ---- devices that are full, or break ------------------------------------- */
 
 static void full(struct sw_rank *rank, const struct scene *scene)
 {

@@ -26,8 +26,7 @@ struct scene {
     _Atomic uint32_t *mapped; /* [world size] of each rank: whom it maps */
 };
 
-/* ---- who may map whom: slowly ----------------------------------------------
- */
+/* ---- who may map whom: slowly -------------------------------------------- */
 
 static bool reaches(const struct scene *s, uint32_t a, uint32_t b)
 {
@@ -53,8 +52,7 @@ static void expected_sets(const struct scene *s, uint32_t set[SW_RANKS_MAX])
     }
 }
 
-/* ---- the ranks -------------------------------------------------------------
- */
+/* ---- the ranks ----------------------------------------------------------- */
 
 static void look_who_is_mapped(struct sw_rank *rank, const struct scene *s)
 {
@@ -109,8 +107,7 @@ static void scene_rank(struct dyt_rank *me)
     sw_rank_close(&rank);
 }
 
-/* ---- scenes ----------------------------------------------------------------
- */
+/* ---- scenes -------------------------------------------------------------- */
 
 enum reach { ALL, NONE, SOME };
 

@@ -126,8 +126,7 @@ static void meet(const struct sw_rank *rank)
     }
 }
 
-/* ---- teams are made once ---------------------------------------------------
- */
+/* ---- teams are made once ------------------------------------------------- */
 
 static void teams_stay(struct sw_rank *rank, const struct scene *scene)
 {
@@ -178,8 +177,7 @@ static void a_later_switch_makes_no_group(void **state)
     assert_int_equal(0, gpusim_unexpected());
 }
 
-/* ---- buffers ---------------------------------------------------------------
- */
+/* ---- buffers ------------------------------------------------------------- */
 
 /* The simulator says when memory goes that is still registered. */
 static void sleepers(struct sw_rank *rank, const struct scene *scene)
@@ -249,8 +247,7 @@ static void a_refusal_is_no_error(void **state)
     assert_int_equal(RANKS, play(DYT_RANKS_PROCESSES, &scene));
 }
 
-/* ---- deaths ----------------------------------------------------------------
- */
+/* ---- deaths -------------------------------------------------------------- */
 
 static uint32_t dies_at; /* that call of the victim's */
 static struct dyt_rank *victim;
@@ -333,8 +330,7 @@ static void a_death_is_named_wherever_it_is(void **state)
     }
 }
 
-/* ---- two hosts -------------------------------------------------------------
- */
+/* ---- two hosts ----------------------------------------------------------- */
 
 static const uint32_t two_hosts[RANKS] = {0, 0, 1, 1, 1};
 

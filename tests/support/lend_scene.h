@@ -52,8 +52,7 @@ struct scene {
 static _Thread_local struct dyt_rank *current;
 static _Thread_local uint32_t deeds;
 
-/* ---- made-up memory ---------------------------------------------------------
- */
+/* ---- made-up memory ------------------------------------------------------ */
 
 struct mark { /* in a piece's file */
     uint64_t address, at;
@@ -147,8 +146,7 @@ static const struct dyti_memory_ops memory = {.struct_size = sizeof(memory),
                                               .lend_piece = lend_piece,
                                               .borrow_piece = borrow_piece};
 
-/* ---- a rank ----------------------------------------------------------------
- */
+/* ---- a rank -------------------------------------------------------------- */
 
 struct asked {
     struct dyti_memory_loan loan[DYT_RANKS_MAX * LOANS];

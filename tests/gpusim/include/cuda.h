@@ -108,8 +108,7 @@ CUresult cuCtxGetCurrent(CUcontext *context);
 CUresult cuCtxGetDevice(CUdevice *device);
 CUresult cuGetErrorName(CUresult error, const char **name);
 
-/* ---- allocations, streams: the runtime's, by their other names ------------
- */
+/* ---- allocations, streams: the runtime's, by their other names ----------- */
 
 typedef struct CUstream_st *CUstream;
 
@@ -138,8 +137,7 @@ CUresult cuStreamDestroy(CUstream stream);
 CUresult cuMemsetD8Async(CUdeviceptr ptr, unsigned char value, size_t bytes,
                          CUstream stream);
 
-/* ---- what memory is -------------------------------------------------------
- */
+/* ---- what memory is ------------------------------------------------------ */
 
 typedef struct CUmemPoolHandle_st *CUmemoryPool;
 
@@ -169,8 +167,7 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attribute,
 CUresult cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes,
                               CUdeviceptr ptr);
 
-/* ---- virtual memory -------------------------------------------------------
- */
+/* ---- virtual memory ------------------------------------------------------ */
 
 CUresult cuMemGetAllocationGranularity(size_t *bytes,
                                        const CUmemAllocationProp *prop,
