@@ -3,6 +3,7 @@
 
 #include "lib/handles.h"
 
+#include <netdb.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,18 @@ static bool is_job_name(const char *job)
     return n >= 1 && n <= 63 &&
            strspn(job, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                        "0123456789_.-") == n;
+}
+
+static bool is_numeric_address(const char *address)
+{
+    const struct addrinfo numeric = {.ai_flags = AI_NUMERICHOST};
+    struct addrinfo *found = NULL;
+    bool ok = getaddrinfo(address, NULL, &numeric, &found) == 0;
+
+    if (ok) {
+        freeaddrinfo(found);
+    }
+    return ok;
 }
 
 static uint32_t at_least_one(uint32_t size)
@@ -47,6 +60,19 @@ static enum dyt_status check_params(const struct dyt_session_params *p)
     if (p->pool != NULL && strlen(p->pool) > 63) {
         return DYTI_FAIL(DYT_ERR_CONFIG, "pool \"%.80s\": at most 63 bytes",
                          p->pool);
+    }
+    if (p->host_address != NULL && !is_numeric_address(p->host_address)) {
+        return DYTI_FAIL(DYT_ERR_CONFIG,
+                         "host_address \"%.80s\" is no numeric address: give "
+                         "one of this host that the others reach, such as "
+                         "10.0.0.7",
+                         p->host_address);
+    }
+    if (p->rank >= p->size) {
+        return DYTI_FAIL(DYT_ERR_CONFIG,
+                         "rank %u of %u: ranks count from 0 and are fewer than "
+                         "the size",
+                         p->rank, p->size);
     }
     for (uint32_t i = 0; p->attribute != NULL && i < p->attribute_count; i++) {
         if (p->attribute[i].name == NULL || p->attribute[i].name[0] == '\0') {

@@ -3,6 +3,7 @@
 #include "lib/session_device.h"
 
 #include "lib/handles.h"
+#include "plugin/rows.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -61,21 +62,51 @@ static enum dyt_status open_mapped(struct dyt_session *s, struct dyt_row *row,
     return st;
 }
 
+/* Our copy of them: the caller's may be of an older or newer header, and are as
+ * far apart as they say. */
+static enum dyt_status own_rows(const struct dyt_row *row, uint64_t row_count,
+                                struct dyt_row **out_own)
+{
+    uint32_t step = row->struct_size;
+    struct dyt_row *own = calloc(row_count, sizeof(*own));
+    enum dyt_status st =
+        own == NULL ? DYTI_FAIL(DYT_ERR_NOMEM, "%llu rows",
+                                (unsigned long long)row_count)
+                    : dyti_struct_check("dyt_row", step, DYTI_ROW_BYTES_0_1);
+
+    for (uint64_t i = 0; i < row_count && st == DYT_OK; i++) {
+        const char *at = (const char *)row + i * step;
+
+        memcpy(&own[i], at, step < sizeof(*own) ? step : sizeof(*own));
+        if (own[i].struct_size != step) {
+            st = DYTI_FAIL(DYT_ERR_INVALID,
+                           "row %llu has struct_size %u, the first one %u: "
+                           "they lie side by side, set all to sizeof(struct "
+                           "dyt_row)",
+                           (unsigned long long)i, own[i].struct_size, step);
+        }
+    }
+    if (st != DYT_OK) {
+        free(own);
+        return st;
+    }
+    *out_own = own;
+    return DYT_OK;
+}
+
 static enum dyt_status map_rows(struct dyt_session *s, struct dyt_row *row,
                                 uint64_t row_count)
 {
-    enum dyt_status st = DYT_OK;
+    struct dyt_row *own = NULL;
+    enum dyt_status st;
 
     if (row == NULL || row_count == 0) {
         return DYTI_FAIL(DYT_ERR_INVALID,
                          "dyt_session_map: no rows: give those that will be "
                          "published");
     }
-    for (uint64_t i = 0; i < row_count && st == DYT_OK; i++) {
-        st = dyti_struct_check("dyt_row", row[i].struct_size,
-                               (uint32_t)sizeof(*row));
-    }
-    st = st != DYT_OK ? st : check_rows(row, row_count);
+    st = own_rows(row, row_count, &own);
+    st = st != DYT_OK ? st : check_rows(own, row_count);
     pthread_mutex_lock(&s->lock);
     if (st == DYT_OK && s->params.memory != DYT_MEMORY_MAPPED) {
         st = DYTI_FAIL(DYT_ERR_STATE, "the member joined with memory OWN");
@@ -83,8 +114,15 @@ static enum dyt_status map_rows(struct dyt_session *s, struct dyt_row *row,
     if (st == DYT_OK && (s->published || s->mapped != NULL)) {
         st = DYTI_FAIL(DYT_ERR_STATE, "rows are mapped once, before publish");
     }
-    st = st != DYT_OK ? st : open_mapped(s, row, row_count);
+    st = st != DYT_OK ? st : open_mapped(s, own, row_count);
     pthread_mutex_unlock(&s->lock);
+    for (uint64_t i = 0; i < row_count && st == DYT_OK; i++) {
+        uint32_t step = own[i].struct_size;
+
+        memcpy((char *)row + i * step, &own[i],
+               step < sizeof(*own) ? step : sizeof(*own));
+    }
+    free(own);
     return st;
 }
 

@@ -113,7 +113,8 @@ static bool check_shape(const struct dyt_row *row, struct dyti_found *f)
                            "row %s has shape %s: weights that were packed away "
                            "leave none; publish the full local shape with "
                            "DYT_ROW_STAGED and repack after each commit, or "
-                           "switch packing off",
+                           "switch packing off; a cut of nothing (the last "
+                           "ranks of a sharded trainer) has no row",
                            row->name,
                            dyti_shape_words(row->ndim, row->shape).text);
             return false;

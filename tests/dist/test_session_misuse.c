@@ -99,7 +99,69 @@ static void rows_do_not_lie_over_each_other(void **state)
     leave(&t);
 }
 
+/* Whoever was built with a newer header has longer rows. */
+static void rows_may_be_longer_than_ours(void **state)
+{
+    struct longer {
+        struct dyt_row row;
+        uint64_t more[3];
+    } row[2];
+    struct dyt_view view = {.struct_size = sizeof(view),
+                            .row_struct_size = sizeof(row[0]),
+                            .row = &row[0].row,
+                            .row_count = 2};
+    const char *folder = session_folder();
+    struct member t, r;
+    void *data = NULL;
+
+    (void)state;
+    describe(&t, folder, DYT_ROLE_TRAINER, 0, 0, 1);
+    describe(&r, folder, DYT_ROLE_RECEIVER, 0, 0, 1);
+    r.join.memory = DYT_MEMORY_MAPPED;
+    r.join.commit = DYT_COMMIT_DOUBLE;
+    assert_ok(enter(&t));
+    assert_ok(dyt_session_join(&r.join, &r.session));
+    for (int i = 0; i < 2; i++) {
+        memset(&row[i], 0xa5, sizeof(row[i]));
+        row[i].row = r.row[i];
+        row[i].row.struct_size = sizeof(row[i]);
+    }
+    row[1].row.struct_size--;
+    assert_status(DYT_ERR_INVALID, dyt_session_map(r.session, &row[0].row, 2));
+    assert_error_has("row 1 has struct_size");
+    row[1].row.struct_size++;
+    assert_ok(dyt_session_map(r.session, &row[0].row, 2));
+    for (int i = 0; i < 2; i++) {
+        assert_true(row[i].row.data != r.own[i]);
+        assert_true(row[i].row.name == r.row[i].name);
+        assert_true(row[i].more[0] == 0xa5a5a5a5a5a5a5a5u);
+    }
+    assert_ok(dyt_session_publish(r.session, &view, NULL));
+    send_version(&t, &r, 1);
+    assert_ok(dyt_session_row_data(r.session, 1, &data));
+    assert_true(*(const float *)data == value_of(1, names[1], 0));
+    leave(&r);
+    leave(&t);
+}
+
 /* ---- parameters ---------------------------------------------------------- */
+
+static void a_place_is_looked_at_before_it_is_asked_for(void **state)
+{
+    const char *folder = session_folder();
+    struct member m;
+
+    (void)state; /* nobody listens there */
+    describe(&m, folder, DYT_ROLE_RECEIVER, 0, 0, 2);
+    m.join.rank = 2;
+    assert_status(DYT_ERR_CONFIG, dyt_session_join(&m.join, &m.session));
+    assert_error_has("rank 2 of 2");
+    m.join.rank = 0;
+    m.join.host_address = "node-7";
+    assert_status(DYT_ERR_CONFIG, dyt_session_join(&m.join, &m.session));
+    assert_error_has("host_address \"node-7\"");
+    leave(&m);
+}
 
 static void an_attribute_has_a_name(void **state)
 {
@@ -278,6 +340,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_trainer_that_contradicts_itself_hears_so),
     cmocka_unit_test(memory_is_lent_to_receivers_only),
     cmocka_unit_test(rows_do_not_lie_over_each_other),
+    cmocka_unit_test(rows_may_be_longer_than_ours),
+    cmocka_unit_test(a_place_is_looked_at_before_it_is_asked_for),
     cmocka_unit_test(an_attribute_has_a_name),
     cmocka_unit_test(a_deadline_says_what_was_missing),
     cmocka_unit_test(a_jobs_name_goes_with_its_last_member),

@@ -70,7 +70,8 @@ struct dyt_row {
     const char *name; /* the framework's own, unique in the view for its kind */
     uint32_t ndim;
     uint32_t piece_count;         /* 0: by rules */
-    int64_t shape[DYT_MAX_DIMS];  /* [ndim], elements */
+    int64_t shape[DYT_MAX_DIMS];  /* [ndim], elements, each >= 1: leave a cut
+                                     of nothing out */
     int64_t stride[DYT_MAX_DIMS]; /* [ndim], *elements*, >= 0; all 0: row-major
                                      and dense */
     void *data;                   /* first element; NULL with DYT_ROW_STAGED */
