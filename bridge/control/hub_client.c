@@ -42,8 +42,8 @@ static enum dyt_status set_keys(struct dyti_hub_client *c,
     if (params->key == NULL || params->manager_key == NULL) {
         return DYTI_FAIL(DYT_ERR_CONFIG,
                          "%s needs a key of this side and the manager's public "
-                         "key: `dynatrain keys FOLDER` makes member.secret and "
-                         "manager.public",
+                         "key: `dynatrain keys FOLDER --name member` makes the "
+                         "one, and the manager has manager.public of its own",
                          c->address.endpoint);
     }
     st = dyti_key_read(params->key, true, own);

@@ -49,7 +49,8 @@ def load(target: str) -> Function:
         else:
             module = importlib.import_module(place)
     except (ImportError, OSError) as problem:
-        raise RewardError(f"{place}: {problem}") from problem
+        why = getattr(problem, "strerror", None) or problem
+        raise RewardError(f"{place}: {why}") from problem
     function: Any = getattr(module, name, None)
     if not callable(function):
         offered = [n for n, f in vars(module).items()
