@@ -169,7 +169,7 @@ static void on_signal(int number)
 int dyti_cmd_serve(int argc, char **argv)
 {
     struct serve s = {0};
-    struct sigaction action = {.sa_handler = on_signal};
+    struct sigaction action = {.sa_handler = on_signal}, hangup = action;
     struct dyti_session_manager *manager = NULL;
     enum dyt_status st;
 
@@ -184,6 +184,9 @@ int dyti_cmd_serve(int argc, char **argv)
     serving = manager;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN) {
+        sigaction(SIGHUP, &action, NULL); /* not where it is to stay (nohup) */
+    }
     signal(SIGPIPE, SIG_IGN);
     if (!s.quiet) {
         say(&s.unsaid, "serving; Ctrl-C ends it");
@@ -191,6 +194,7 @@ int dyti_cmd_serve(int argc, char **argv)
     st = dyti_session_manager_run(manager);
     signal(SIGINT, SIG_IGN);
     signal(SIGTERM, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
     dyti_session_manager_close(manager);
     return st == DYT_OK ? DYTI_EXIT_OK : dyti_exit_fail("serve", st);
 }

@@ -30,6 +30,9 @@ static enum dyt_status dump(
                          strerror(errno));
     }
     st = write(loaded, out);
+    if (st != DYT_OK) {
+        DYTI_NOTE("writing %s", path);
+    }
     if (fclose(out) != 0 && st == DYT_OK) {
         st =
             DYTI_FAIL(DYT_ERR_IO, "cannot write %s: %s", path, strerror(errno));

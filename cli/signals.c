@@ -74,6 +74,15 @@ static void *listen(void *arg)
     return NULL;
 }
 
+/* A terminal that is closed, unless the caller said that it does not matter
+ * (nohup): what is blocked would come even so. */
+static bool hears_hangup(void)
+{
+    struct sigaction now;
+
+    return sigaction(SIGHUP, NULL, &now) == 0 && now.sa_handler != SIG_IGN;
+}
+
 enum dyt_status dyti_signals_open(bool tty, struct dyti_signals *s)
 {
     sigset_t set;
@@ -83,6 +92,9 @@ enum dyt_status dyti_signals_open(bool tty, struct dyti_signals *s)
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
+    if (hears_hangup()) {
+        sigaddset(&set, SIGHUP);
+    }
     failed = pthread_sigmask(SIG_BLOCK, &set, NULL);
     s->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     s->told_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -1,6 +1,7 @@
-/* Ctrl-C and SIGTERM of a run.  A thread of its own hears them, so that each is
- * counted and acknowledged at once, whatever the main thread is doing: a signal
- * that is pending takes in a second one of its kind.
+/* Ctrl-C, SIGTERM and a closed terminal (SIGHUP) of a run.  A thread of its own
+ * hears them, so that each is counted and acknowledged at once, whatever the
+ * main thread is doing: a signal that is pending takes in a second one of its
+ * kind.
  *
  * The first lets the step end, the second stops at once; before the run is
  * under way the first stops at once.  A main thread that does not look within a
@@ -25,7 +26,7 @@ struct dyti_signals {
     pthread_t thread;
 };
 
-/* Blocks SIGINT and SIGTERM in this thread and all that it starts. */
+/* Blocks SIGINT, SIGTERM and SIGHUP in this thread and all that it starts. */
 enum dyt_status dyti_signals_open(bool tty, struct dyti_signals *signals);
 void dyti_signals_close(struct dyti_signals *signals);
 

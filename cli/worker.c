@@ -187,6 +187,9 @@ int dyti_worker_main(const struct dyti_worker_args *args)
             report_failure(&w, st);
         }
     }
+    if (st != DYT_OK && w.client == NULL) { /* the manager sees us end */
+        DYTI_LOG(DYTI_LOG_ERROR, "worker", "%s", dyti_error_message());
+    }
     dyti_worker_fini(&w);
     dyti_trace_stop();
     return dyti_exit_code(st);

@@ -83,6 +83,7 @@ enum dyt_status dyti_zmq_open(int type, uint32_t more, struct dyti_socket *out)
     enum dyt_status room =
         dyti_descriptors_room(DYTI_ZMQ_DESCRIPTORS + more, "a ZeroMQ socket");
 
+    room = room != DYT_OK ? room : dyti_threads_room(2, "a ZeroMQ socket");
     if (room != DYT_OK) {
         return room;
     }

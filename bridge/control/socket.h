@@ -12,11 +12,11 @@ struct dyti_socket {
 
 /* "<call> on <endpoint>: <ZeroMQ's text>". */
 enum dyt_status dyti_zmq_fail(const char *call, const char *endpoint);
-/* libzmq ends the process where a context finds no free descriptor, and where
- * a listener on this machine has none for who connects: asked before.
+/* libzmq ends the process where a context gets no thread or descriptor, and
+ * where a listener on this machine has none for who connects: asked before.
  *   more  descriptors that the socket will take besides, for what it is bound
  *         or connected to and who connects
- * DYT_ERR_IO: there are not as many. */
+ * DYT_ERR_IO, DYT_ERR_NOMEM: there are not as many. */
 enum dyt_status dyti_zmq_open(int type, uint32_t more, struct dyti_socket *out);
 /* What a context with one socket has. */
 #define DYTI_ZMQ_DESCRIPTORS 6u

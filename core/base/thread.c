@@ -35,3 +35,42 @@ enum dyt_status dyti_thread_start(void *(*body)(void *), void *arg,
     *out_thread = thread;
     return DYT_OK;
 }
+
+/* All are there at once: none ends before the gate is open. */
+static void *wait_at(void *gate)
+{
+    (void)pthread_mutex_lock(gate);
+    (void)pthread_mutex_unlock(gate);
+    return NULL;
+}
+
+enum dyt_status dyti_threads_room(uint32_t count, const char *what)
+{
+    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+    pthread_t thread[DYTI_THREADS_ROOM_MOST];
+    uint32_t started = 0;
+    int failed = 0;
+
+    dyti_require(count <= DYTI_THREADS_ROOM_MOST);
+    (void)pthread_mutex_lock(&gate);
+    while (failed == 0 && started < count) {
+        sigset_t before;
+
+        dyti_signals_block(&before);
+        failed = pthread_create(&thread[started], NULL, wait_at, &gate);
+        dyti_signals_restore(&before);
+        started += failed == 0;
+    }
+    (void)pthread_mutex_unlock(&gate);
+    for (uint32_t i = 0; i < started; i++) {
+        (void)pthread_join(thread[i], NULL);
+    }
+    (void)pthread_mutex_destroy(&gate);
+    return failed == 0
+               ? DYT_OK
+               : DYTI_FAIL(DYT_ERR_NOMEM,
+                           "%s needs %u more threads, and this process gets "
+                           "%u: %s (ulimit -u and -v, or the pids of a "
+                           "container)",
+                           what, count, started, strerror(failed));
+}

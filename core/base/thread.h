@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdint.h>
 
 /* Around what starts threads by itself, a library's: they inherit the mask. */
 void dyti_signals_block(sigset_t *out_before);
@@ -22,5 +23,14 @@ void dyti_signals_restore(const sigset_t *before);
  */
 enum dyt_status dyti_thread_start(void *(*body)(void *), void *arg,
                                   const char *what, pthread_t *out_thread);
+
+#define DYTI_THREADS_ROOM_MOST 4u
+/**
+ * Can `count` (at most as many) threads be started now?  For libraries that end
+ * the process where they cannot.
+ *   what  that needs them, for the message
+ * @return DYT_ERR_NOMEM  no
+ */
+enum dyt_status dyti_threads_room(uint32_t count, const char *what);
 
 #endif /* DYTI_BASE_THREAD_H */

@@ -49,19 +49,43 @@ static void once_saves_and_says_how_to_go_on(void **state)
     dyt_nothing_left();
 }
 
-/* SIGTERM is what a batch system sends: the same. */
+/* SIGTERM is what a batch system sends, SIGHUP a terminal that is closed: the
+ * same. */
 static void a_polite_kill_is_the_same(void **state)
 {
+    static const int signals[] = {SIGTERM, SIGHUP};
     struct dyt_job job = dyt_job_new("tiny");
-    struct dyt_process p = dyt_job_start(&job, "steps=1000000", NULL);
+
+    (void)state;
+    for (size_t i = 0; i < DYT_TEST_COUNT(signals); i++) {
+        struct dyt_process p = dyt_job_start(&job, "steps=1000000", NULL);
+        struct dyt_run run;
+
+        assert_true(dyt_read_until(&p, "reward"));
+        kill(p.pid, signals[i]);
+        run = dyt_finish(&p);
+        assert_exit(130, run);
+        assert_says("--resume", run);
+        dyt_run_fini(&run);
+        dyt_nothing_left();
+    }
+}
+
+/* What nohup asks for. */
+static void a_hangup_that_is_ignored_stays_so(void **state)
+{
+    struct dyt_job job = dyt_job_new("tiny");
+    struct dyt_process p;
     struct dyt_run run;
 
     (void)state;
+    signal(SIGHUP, SIG_IGN);
+    p = dyt_job_start(&job, "steps=40", NULL);
+    signal(SIGHUP, SIG_DFL);
     assert_true(dyt_read_until(&p, "reward"));
-    kill(p.pid, SIGTERM);
+    kill(p.pid, SIGHUP);
     run = dyt_finish(&p);
-    assert_exit(130, run);
-    assert_says("--resume", run);
+    assert_exit(0, run);
     dyt_run_fini(&run);
     dyt_nothing_left();
 }
@@ -184,6 +208,7 @@ static void twice_while_a_command_hangs(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(once_saves_and_says_how_to_go_on),
     cmocka_unit_test(a_polite_kill_is_the_same),
+    cmocka_unit_test(a_hangup_that_is_ignored_stays_so),
 #ifdef DYT_TEST_HOOKS
     cmocka_unit_test(a_second_one_works_at_any_time),
     cmocka_unit_test(a_failed_run_says_what_was_saved),

@@ -95,15 +95,17 @@ static void a_run_goes_on_without_its_streams(void **state)
  * line, before anything is trained. */
 static void too_few_open_files_are_refused(void **state)
 {
-    struct dyt_job job = dyt_job_new("tiny");
-    char *words =
-        dyt_words("run %s --set steps=2 --set checkpoint.every=1", job.file);
+    struct dyt_job job;
+    char *words;
     unsigned worked = 0, named = 0;
 
     (void)state;
     if (dyt_test_instrumented()) {
         skip(); /* a sanitizer opens files of its own */
     }
+    job = dyt_job_new("tiny");
+    words =
+        dyt_words("run %s --set steps=2 --set checkpoint.every=1", job.file);
     for (unsigned limit = 5; worked < 3; limit++) {
         char *before = dyt_words("ulimit -n %u;", limit);
         struct dyt_run run = shell(before, words, "");
@@ -166,6 +168,40 @@ static void files_that_may_not_grow_are_named(void **state)
     }
 }
 
+/* Memory for threads, of 8 MiB each, that may not be had: for that which
+ * listens to signals, for both or for one of ZeroMQ's.  127: not even the
+ * program. */
+static void threads_that_may_not_be_had_are_named(void **state)
+{
+    static const unsigned data[] = {4000, 12000, 20000};
+    struct dyt_job job;
+    char *words;
+
+    (void)state;
+    if (dyt_test_instrumented()) {
+        skip(); /* a sanitizer has memory of its own */
+    }
+    job = dyt_job_new("tiny");
+    words = dyt_words("run %s --set steps=1", job.file);
+    for (size_t i = 0; i < DYT_TEST_COUNT(data); i++) {
+        char *before = dyt_words("ulimit -s 8192; ulimit -d %u;", data[i]);
+        struct dyt_run run = shell(before, words, "");
+
+        if (run.code != 1 && run.code != 127) {
+            fail_msg("ulimit -d %u: exit code %d (signal %d):\n%s", data[i],
+                     run.code, run.signal, run.out);
+        }
+        if (run.code == 1) {
+            dyt_one_line("dynatrain run:", &run);
+            assert_says("thread", run);
+        }
+        dyt_run_fini(&run);
+        dyt_nothing_left();
+        free(before);
+    }
+    free(words);
+}
+
 /* ---- settings -------------------------------------------------------------
  */
 
@@ -189,6 +225,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_run_goes_on_without_its_streams),
     cmocka_unit_test(too_few_open_files_are_refused),
     cmocka_unit_test(files_that_may_not_grow_are_named),
+    cmocka_unit_test(threads_that_may_not_be_had_are_named),
     cmocka_unit_test(areas_that_there_are_not_are_said),
 };
 DYT_TEST_MAIN(tests)

@@ -7,6 +7,7 @@
 #include <signal.h>
 
 static bool fail_create;
+static int creations_left = -1; /* < 0: all are made */
 
 int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr,
                           void *(*body)(void *), void *arg);
@@ -16,6 +17,10 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr,
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr,
                           void *(*body)(void *), void *arg)
 {
+    if (creations_left >= 0 && creations_left-- == 0) {
+        creations_left = 0;
+        return EAGAIN;
+    }
     return fail_create ? EAGAIN
                        : __real_pthread_create(thread, attr, body, arg);
 }
@@ -77,7 +82,27 @@ static void one_that_does_not_start_is_named(void **state)
     }
 }
 
+static void room_for_threads_is_looked_for(void **state)
+{
+    (void)state;
+    for (uint32_t count = 0; count <= DYTI_THREADS_ROOM_MOST; count++) {
+        assert_ok(dyti_threads_room(count, "a test"));
+        for (uint32_t there = 0; there < count; there++) {
+            char says[80];
+
+            creations_left = (int)there;
+            assert_status(DYT_ERR_NOMEM, dyti_threads_room(count, "a test"));
+            creations_left = -1;
+            snprintf(says, sizeof(says),
+                     "a test needs %u more threads, and this process gets %u: ",
+                     count, there);
+            assert_error_has(says);
+        }
+    }
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(room_for_threads_is_looked_for),
     cmocka_unit_test(signals_are_blocked_in_it_alone),
     cmocka_unit_test(one_that_does_not_start_is_named),
 };
