@@ -10,7 +10,8 @@
  *   manager_engine.c   the same by somebody else's engine
  *   manager_eval.c     evaluation
  *   manager_save.c     the run's folder, checkpoints, resuming
- *   manager_report.c   what people see */
+ *   manager_report.c   what people see while it runs
+ *   manager_end.c      and at its end */
 #ifndef DYTI_CLI_MANAGER_H
 #define DYTI_CLI_MANAGER_H
 
