@@ -136,9 +136,9 @@ static enum dyt_status show_arenas(const struct dyti_assembly *a, FILE *out,
         layout[s] = a->layout[s];
     }
     work_bytes(a, work);
-    st = out != NULL ? dyti_explain_arenas_mode(layout, work, &options, out)
-                     : dyti_explain_arenas_mode_json(layout, work, &options,
-                                                     json, "memory");
+    st = out != NULL
+             ? dyti_explain_arenas(layout, work, &options, out)
+             : dyti_explain_arenas_json(layout, work, &options, json, "memory");
     free(work);
     return st;
 }

@@ -100,15 +100,6 @@ static enum dyt_status map_of(
 
 enum dyt_status dyti_explain_arenas(
     const struct dyti_layout *const layout[DYTI_ARENA_SLOT_COUNT],
-    const uint64_t *work_bytes, FILE *out)
-{
-    struct dyti_arena_options options = {.mode = DYTI_MODE_TRANSACTIONAL};
-
-    return dyti_explain_arenas_mode(layout, work_bytes, &options, out);
-}
-
-enum dyt_status dyti_explain_arenas_mode(
-    const struct dyti_layout *const layout[DYTI_ARENA_SLOT_COUNT],
     const uint64_t *work_bytes, const struct dyti_arena_options *options,
     FILE *out)
 {
@@ -146,16 +137,6 @@ static void region_json(
 }
 
 enum dyt_status dyti_explain_arenas_json(
-    const struct dyti_layout *const layout[DYTI_ARENA_SLOT_COUNT],
-    const uint64_t *work_bytes, struct dyti_json *json, const char *key)
-{
-    struct dyti_arena_options options = {.mode = DYTI_MODE_TRANSACTIONAL};
-
-    return dyti_explain_arenas_mode_json(layout, work_bytes, &options, json,
-                                         key);
-}
-
-enum dyt_status dyti_explain_arenas_mode_json(
     const struct dyti_layout *const layout[DYTI_ARENA_SLOT_COUNT],
     const uint64_t *work_bytes, const struct dyti_arena_options *options,
     struct dyti_json *json, const char *key)

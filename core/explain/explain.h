@@ -29,14 +29,17 @@ void dyti_explain_layout_json(const struct dyti_layout *layout, bool shards,
                               struct dyti_json *json, const char *key);
 
 /* Which region of a rank's segment holds what, in which phase it is live, and
- * its bytes.  layout as in dyti_arena_map_build; work_bytes[world_size], NULL
- * = 0 for all.  The layouts are of one world. */
+ * its bytes, in any mode.  layout as in dyti_arena_map_build_mode;
+ * options->work_bytes is not looked at: work_bytes[world_size], NULL = 0 for
+ * all.  The layouts are of one world. */
 enum dyt_status dyti_explain_arenas(
     const struct dyti_layout *const layout[DYTI_ARENA_SLOT_COUNT],
-    const uint64_t *work_bytes, FILE *out);
+    const uint64_t *work_bytes, const struct dyti_arena_options *options,
+    FILE *out);
 enum dyt_status dyti_explain_arenas_json(
     const struct dyti_layout *const layout[DYTI_ARENA_SLOT_COUNT],
-    const uint64_t *work_bytes, struct dyti_json *json, const char *key);
+    const uint64_t *work_bytes, const struct dyti_arena_options *options,
+    struct dyti_json *json, const char *key);
 
 /* How much of each kind goes over which links, what the choice of sources
  * gained over the first replica, and moved / bound of each kind of link with
@@ -46,16 +49,6 @@ enum dyt_status dyti_explain_traffic(const struct dyti_traffic *traffic,
                                      FILE *out);
 void dyti_explain_traffic_json(const struct dyti_traffic *traffic,
                                struct dyti_json *json, const char *key);
-
-/* The same in any mode: options->work_bytes is not looked at. */
-enum dyt_status dyti_explain_arenas_mode(
-    const struct dyti_layout *const layout[DYTI_ARENA_SLOT_COUNT],
-    const uint64_t *work_bytes, const struct dyti_arena_options *options,
-    FILE *out);
-enum dyt_status dyti_explain_arenas_mode_json(
-    const struct dyti_layout *const layout[DYTI_ARENA_SLOT_COUNT],
-    const uint64_t *work_bytes, const struct dyti_arena_options *options,
-    struct dyti_json *json, const char *key);
 
 /* What goes from whom to whom: sources, bytes kept and moved per rank pair,
  * and with `transfers` every box; a plan of all ranks ends with its traffic, on

@@ -283,15 +283,6 @@ static const struct dyti_tapes_how ways[DYTI_SOURCES_COUNT] = {
     [DYTI_SOURCES_NEAREST_EACH] = {.nearest = true},
     [DYTI_SOURCES_FIRST] = {.naive = true}};
 
-const char *dyti_sources_name(enum dyti_sources sources)
-{
-    static const char *const name[DYTI_SOURCES_COUNT] = {
-        "spread", "the nearest", "spread, a copy for each",
-        "the nearest, a copy for each", "the first replica"};
-
-    return (unsigned)sources < DYTI_SOURCES_COUNT ? name[sources] : "?";
-}
-
 static enum dyti_sources first_way(const struct dyti_traffic_options *options)
 {
     if (options->naive) {

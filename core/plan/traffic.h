@@ -146,8 +146,6 @@ enum dyt_status dyti_traffic_funnel(const struct dyti_traffic *traffic,
                                     struct dyti_flow **out_flow,
                                     size_t *out_count);
 
-const char *dyti_sources_name(enum dyti_sources sources); /* static */
-
 /* naive_s / load_s; 1 where nothing moves. */
 double dyti_traffic_gain(const struct dyti_traffic *traffic);
 

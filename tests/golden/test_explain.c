@@ -67,6 +67,9 @@ static int close_small(void **state)
     return 0;
 }
 
+static const struct dyti_arena_options separate = {.mode =
+                                                       DYTI_MODE_TRANSACTIONAL};
+
 static void the_text_of_each_artifact(void **state)
 {
     static const uint64_t work[] = {4096, 0, 1000000, 5};
@@ -79,7 +82,8 @@ static void the_text_of_each_artifact(void **state)
     dyt_golden_end(&g, "explain_rollout.txt");
     assert_ok(dyti_explain_layout(s->train, true, dyt_golden_begin(&g)));
     dyt_golden_end(&g, "explain_train.txt");
-    assert_ok(dyti_explain_arenas(s->slot, work, dyt_golden_begin(&g)));
+    assert_ok(
+        dyti_explain_arenas(s->slot, work, &separate, dyt_golden_begin(&g)));
     dyt_golden_end(&g, "explain_arenas.txt");
     assert_ok(dyti_explain_plan(s->plan, NULL, true, dyt_golden_begin(&g)));
     dyt_golden_end(&g, "explain_plan.txt");
@@ -101,7 +105,8 @@ static void the_json_of_all(void **state)
     dyti_explain_layout_json(s->rollout, true, &json, NULL);
     dyti_explain_layout_json(s->train, false, &json, NULL);
     dyti_json_end(&json);
-    assert_ok(dyti_explain_arenas_json(s->slot, NULL, &json, "arenas"));
+    assert_ok(
+        dyti_explain_arenas_json(s->slot, NULL, &separate, &json, "arenas"));
     dyti_explain_plan_json(s->plan, NULL, true, &json, "plan");
     dyti_explain_schedule_json(s->schedule, true, &json, "schedule");
     dyti_json_end(&json);
