@@ -13,10 +13,10 @@
 static void cancel_offer(struct dyt_session *s, enum dyt_status why)
 {
     struct dyti_msg_request r = {.what = DYTI_REQUEST_CANCEL,
+                                 .status = why,
                                  .version =
                                      s->call[DYTI_CALL_OFFER].request.version};
 
-    (void)why;
     dyti_session_tell(s, &r);
 }
 

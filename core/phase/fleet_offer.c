@@ -188,7 +188,7 @@ void dyti_fleet_take_cancel(struct dyti_fleet *fleet,
 {
     struct dyti_fleet_member *m = &fleet->member[e->member];
     struct dyti_fleet_offer *o = &fleet->offer;
-    char who[256], text[320];
+    char who[256], text[DYTI_FLEET_TEXT_BYTES];
 
     if (m->group != 0) {
         return;
@@ -196,7 +196,17 @@ void dyti_fleet_take_cancel(struct dyti_fleet *fleet,
     dyti_fleet_member_text(fleet, e->member, who, sizeof(who));
     snprintf(text, sizeof(text), "%s took the offer back", who);
     if (m->offering && m->want == e->version) {
-        refuse_proposal(fleet, DYT_ERR_CANCELLED, text);
+        if (e->status == DYT_ERR_TIMEOUT) {
+            snprintf(text, sizeof(text),
+                     "%s waited until its deadline: %u of %u ranks of the "
+                     "trainer offer version %llu, all of them must",
+                     who, offering(fleet), fleet->group[0].size,
+                     (unsigned long long)e->version);
+        }
+        refuse_proposal(fleet,
+                        e->status == DYT_ERR_TIMEOUT ? DYT_ERR_TIMEOUT
+                                                     : DYT_ERR_CANCELLED,
+                        text);
         return;
     }
     if (e->version != o->version || (o->met && !o->telling) ||

@@ -199,6 +199,7 @@ struct dyt_offer_params {
  * @return DYT_ERR_STATE    an earlier offer is not done; the version is not
  *                          above the last
  * @return DYT_ERR_INVALID  the ranks name different versions
+ * @return DYT_ERR_TIMEOUT  not all ranks have offered it within the timeout
  * @return DYT_ERR_NOMEM    a snapshot, or the mirror that it is, does not fit
  *                          under cap_bytes: both numbers
  * @return DYT_ERR_DEVICE   the device failed: the offer is taken back on all

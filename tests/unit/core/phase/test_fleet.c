@@ -378,6 +378,24 @@ static void ranks_that_differ_hear_so_in_either_order(void **state)
     }
 }
 
+/* Rank 1 never offers: rank 0 hears what it has waited for. */
+static void half_an_offer_ends_in_time(void **state)
+{
+    struct world *w = published(1);
+
+    (void)state;
+    assert_ok(offer(w, 0, 3, false));
+    take(w, (struct dyti_fleet_event){.kind = DYTI_FLEET_CANCEL,
+                                      .member = 0,
+                                      .version = 3,
+                                      .status = DYT_ERR_TIMEOUT});
+    assert_int_equal(DYT_ERR_TIMEOUT, w->said[0][ASK_OFFER]);
+    assert_non_null(strstr(w->text[0], "1 of 2 ranks of the trainer offer "
+                                       "version 3"));
+    offer_both(w, 3);
+    end_world(w);
+}
+
 /* Nothing is newer than the highest number: not what comes after its wrap. */
 static void nothing_is_above_the_highest_version(void **state)
 {
@@ -669,6 +687,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(skew_holds_the_fast_back),
     cmocka_unit_test(skew_never_holds_everybody),
     cmocka_unit_test(ranks_that_differ_hear_so_in_either_order),
+    cmocka_unit_test(half_an_offer_ends_in_time),
     cmocka_unit_test(nothing_is_above_the_highest_version),
     cmocka_unit_test(an_offer_that_is_left_alone_is_kept_a_while),
     cmocka_unit_test(a_release_may_be_given_up),
