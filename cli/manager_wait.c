@@ -9,9 +9,10 @@
 #include <unistd.h>
 
 #define HEAR_MS    20 /* one wait for words that may not come */
-#define HEAR_TIMES 10
-#define ORIGIN_NS  200000000  /* for the words of the rank that failed first */
-#define HUNG_NS    1000000000 /* for those of ranks that were woken */
+#define HEAR_TIMES 100
+#define WORDS_MS   1000 /* for what a rank said before it ended by itself */
+#define ORIGIN_NS  2000000000 /* for the words of the rank that failed first */
+#define HUNG_NS    3000000000 /* for those of ranks that were woken */
 
 struct dyti_envelope dyti_manager_stamp(struct dyti_manager *m,
                                         enum dyti_message type)
@@ -150,16 +151,28 @@ static size_t descriptors(const struct dyti_manager *m, int *fd)
     return m->job->ranks + 2u;
 }
 
+/* How long to listen for it: who was killed has said nothing. */
+static int64_t last_words_ms(const struct dyti_worker_process *w)
+{
+    siginfo_t how = {0};
+    bool by_itself =
+        waitid(P_PID, (id_t)w->pid, &how, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        how.si_code == CLD_EXITED;
+
+    return by_itself ? WORDS_MS : HEAR_MS;
+}
+
 /* What a dying rank last said explains more than that it is dead. */
 static enum dyt_status last_words(struct dyti_manager *m, uint32_t rank)
 {
     enum dyti_control_event event = DYTI_EVENT_MESSAGE;
+    int64_t ms = last_words_ms(&m->worker[rank]);
     size_t index;
 
     for (int tries = 0; tries < 64; tries++) {
         struct dyti_frame frame;
         enum dyt_status st =
-            dyti_control_wait(m->server, NULL, 0, 20, &event, &frame, &index);
+            dyti_control_wait(m->server, NULL, 0, ms, &event, &frame, &index);
 
         if (st != DYT_OK || event != DYTI_EVENT_MESSAGE) {
             break;

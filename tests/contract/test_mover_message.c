@@ -38,9 +38,9 @@ static enum dyt_status open_pair(struct dyt_rank *me,
     enum dyt_status st;
 
     *pair = (struct pair){.ops = fixture->ops};
-    st =
-        group_open(me, fixture, faulty.wrong == NEVER ? 200000000 : 10000000000,
-                   &pair->group.self);
+    st = group_open(me, fixture,
+                    faulty.wrong == NEVER ? 1500000000 : GROUP_PATIENCE_NS,
+                    &pair->group.self);
     pair->group.ops = ops;
     pair->group.rank = me->rank;
     pair->group.size = me->size;

@@ -12,7 +12,8 @@
 #include <sys/prctl.h>
 
 #define MOST    6u
-#define WAIT_MS 60000 /* an answer that takes longer hangs */
+#define WAIT_MS 60000         /* an answer that takes longer hangs */
+#define LONG_NS (50 * SECOND) /* longer than a silent member is waited for */
 
 enum what { ENTER, LEAVE, OFFER, RECEIVE, DIE_AT, LOOK };
 
@@ -67,8 +68,7 @@ static enum dyt_status offer_and_wait(struct member *m, uint64_t version)
 
     write_version(m, version);
     st = offer_version(m, version, false, &ticket);
-    /* longer than a silent member is waited for */
-    st = st != DYT_OK ? st : dyt_ticket_wait(ticket, 20 * SECOND);
+    st = st != DYT_OK ? st : dyt_ticket_wait(ticket, LONG_NS);
     dyt_ticket_destroy(ticket);
     return st;
 }
@@ -312,7 +312,8 @@ static void add(const char *host, uint32_t role, uint32_t replica,
     describe(m, job.folder, role, replica, rank, size);
     m->join.host = host;
     m->join.host_manager = 2; /* it is a process of its own */
-    m->join.timeout_ns = 4 * SECOND;
+    m->join.timeout_ns = 6 * SECOND;
+    m->deadline_ns = LONG_NS;
 }
 
 /* Trainer of two ranks on hosts a and c, a replica of two on b, and one on d

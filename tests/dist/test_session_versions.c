@@ -200,9 +200,6 @@ static void a_rank_that_fails_holds_all_of_its_replica(void **state)
         p.r[2]->hooked = true;
         p.r[2]->hooks = (struct dyt_session_hooks){
             .arg = &fails, .pause = refuse_pause, .resume = no_matter};
-        for (uint32_t r = 0; r < 4; r++) {
-            p.r[r]->join.timeout_ns = 2 * SECOND;
-        }
         enter_pair(&p);
         pass_on(p.t, 1, p.r, 4, 1);
         all_offer(p.t, 1, 2);

@@ -163,12 +163,12 @@ static void a_publish_may_be_repeated(void **state)
     for (uint32_t i = 0; i < 2; i++) {
         describe(&r[i], folder, DYT_ROLE_RECEIVER, 0, i, 2);
     }
-    r[0].join.timeout_ns = 300 * MS;
+    r[0].join.timeout_ns = 3 * SECOND; /* in which what can be done is done */
     assert_ok(dyt_session_join(&r[0].join, &r[0].session));
     for (int i = 0; i < 2; i++) {
         start = now_ns();
         assert_status(DYT_ERR_TIMEOUT, member_publish(&r[0]));
-        assert_in_range(now_ns() - start, 290 * MS, 4 * SECOND);
+        assert_in_range(now_ns() - start, 2990 * MS, 15 * SECOND);
         assert_error_has("not all have published in time: 1 of 2 members of "
                          "replica rollout/0 have joined");
     }
@@ -205,7 +205,7 @@ static void a_trainers_publish_may_be_repeated(void **state)
     assert_int_equal(0, chmod(folder, 0700));
     for (uint32_t i = 0; i < 2; i++) {
         describe(&t[i], folder, DYT_ROLE_TRAINER, 0, i, 2);
-        t[i].join.timeout_ns = i == 0 ? 200 * MS : 20 * SECOND;
+        t[i].join.timeout_ns = i == 0 ? 2 * SECOND : 20 * SECOND;
         assert_ok(dyt_session_join(&t[i].join, &t[i].session));
     }
     assert_status(DYT_ERR_TIMEOUT, member_publish(&t[0]));
@@ -232,12 +232,12 @@ static void deadlines_are_kept(void **state)
     start = now_ns();
     assert_status(DYT_ERR_TIMEOUT,
                   dyt_session_receive(r.session, 0, 100 * MS, NULL));
-    assert_in_range(now_ns() - start, 99 * MS, 5 * SECOND);
+    assert_in_range(now_ns() - start, 99 * MS, 15 * SECOND);
     write_version(&t, 1);
     assert_ok(offer_version(&t, 1, false, &ticket));
     start = now_ns();
     assert_status(DYT_PENDING, dyt_ticket_wait(ticket, 100 * MS));
-    assert_in_range(now_ns() - start, 99 * MS, 5 * SECOND);
+    assert_in_range(now_ns() - start, 99 * MS, 15 * SECOND);
     dyt_ticket_destroy(ticket);
     leave(&r);
     leave(&t);
@@ -247,7 +247,7 @@ static void deadlines_are_kept(void **state)
     start = now_ns();
     assert_status(DYT_ERR_TIMEOUT,
                   dyt_session_join(&nobody.join, &nobody.session));
-    assert_in_range(now_ns() - start, 99 * MS, 5 * SECOND);
+    assert_in_range(now_ns() - start, 99 * MS, 15 * SECOND);
     assert_error_has("nobody answers at unix:");
     assert_null(nobody.session);
     leave(&nobody);

@@ -456,7 +456,7 @@ static void a_hung_rank_meets_the_deadline(void **state)
             .seed = 800,
             .point = DYTI_AT_TRANSFERRED,
             .verify = kind == 0 ? DYTI_VERIFY_OFF : DYTI_VERIFY_FULL,
-            .timeout_ns = sw_device == NULL ? 1000000000 : 5000000000,
+            .timeout_ns = sw_device == NULL ? 3000000000 : 8000000000,
             .body = hung_switch};
 
         play(kind == 0 ? DYT_RANKS_PROCESSES : DYT_RANKS_THREADS, &scene);

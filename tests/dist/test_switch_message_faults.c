@@ -5,7 +5,7 @@
 
 #include "mover/message/message.h"
 
-#define TIMEOUT_NS 1500000000
+#define TIMEOUT_NS 5000000000
 
 enum wrong { LOST, DOUBLED, LATE, DIES };
 

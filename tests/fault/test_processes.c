@@ -180,35 +180,72 @@ static void a_worker_that_leaves_is_lost(void **state)
     dyt_run_fini(&run);
 }
 
+/* What gives no sign of life for that long hangs: longer than a loaded machine
+ * takes for a step.  So they hang at once, some of them each time. */
+#define HANGS   "5"
+#define AT_ONCE 4
+
+struct hanging {
+    const char *fault, *deadline;
+};
+
+static struct dyt_process start_hanging(const struct dyt_job *job,
+                                        const struct hanging *h, size_t number)
+{
+    char *name = dyt_words("name=hanging-%zu", number);
+    struct dyt_process p;
+
+    dyt_set_fault(h->fault);
+    p = dyt_job_start(job, name, "steps=4", "checkpoint.every=1",
+                      "switch.verify=full", h->deadline, NULL);
+    dyt_set_fault(NULL);
+    free(name);
+    return p;
+}
+
+static void is_named(const struct hanging *h, struct dyt_process *p)
+{
+    char *says = dyt_words("rank %c ", h->fault[5]);
+    struct dyt_run run = dyt_finish(p);
+
+    expect(h->fault, &run, 4, says);
+    dyt_run_fini(&run);
+    free(says);
+}
+
 static void a_worker_that_hangs_is_named(void **state)
 {
-    static const struct {
-        const char *fault, *deadline;
-    } row[] = {
-        {"rank=2,at=built,how=hang", "phase.rollout.deadline=1.5"},
-        {"rank=1,at=generate,step=2,how=hang", "phase.rollout.deadline=1.5"},
-        {"rank=3,at=start,step=1,how=hang", "switch.deadline=1.5"},
-        {"rank=2,at=verified,step=1,how=hang", "switch.deadline=1.5"},
-        {"rank=1,at=decided,step=1,how=hang", "switch.deadline=1.5"},
-        {"rank=3,at=train,step=2,how=hang", "phase.train.deadline=1.5"},
-        {"rank=2,at=checkpoint,step=1,how=hang", "phase.train.deadline=1.5"},
-        {"rank=1,at=loaded,how=hang", "phase.rollout.deadline=1.5"},
-        {"rank=0,at=generated,step=2,how=hang", "phase.rollout.deadline=1.5"},
+    static const struct hanging row[] = {
+        {"rank=2,at=built,how=hang", "phase.rollout.deadline=" HANGS},
+        {"rank=1,at=generate,step=2,how=hang", "phase.rollout.deadline=" HANGS},
+        {"rank=3,at=start,step=1,how=hang", "switch.deadline=" HANGS},
+        {"rank=2,at=verified,step=1,how=hang", "switch.deadline=" HANGS},
+        {"rank=1,at=decided,step=1,how=hang", "switch.deadline=" HANGS},
+        {"rank=3,at=train,step=2,how=hang", "phase.train.deadline=" HANGS},
+        {"rank=2,at=checkpoint,step=1,how=hang", "phase.train.deadline=" HANGS},
+        {"rank=1,at=loaded,how=hang", "phase.rollout.deadline=" HANGS},
+        {"rank=0,at=generated,step=2,how=hang",
+         "phase.rollout.deadline=" HANGS},
         {"rank=3,at=prepared,to=rollout,step=1,how=hang",
-         "switch.deadline=1.5"},
-        {"rank=0,at=voted,to=rollout,step=1,how=hang", "switch.deadline=1.5"},
-        {"rank=1,at=trained,step=2,how=hang", "phase.train.deadline=1.5"},
+         "switch.deadline=" HANGS},
+        {"rank=0,at=voted,to=rollout,step=1,how=hang",
+         "switch.deadline=" HANGS},
+        {"rank=1,at=trained,step=2,how=hang", "phase.train.deadline=" HANGS},
     };
     struct dyt_job job = dyt_job_new("tiny");
 
     (void)state;
-    for (size_t i = 0; i < DYT_TEST_COUNT(row); i++) {
-        char *says = dyt_words("rank %c ", row[i].fault[5]);
-        struct dyt_run run = faulty(&job, row[i].fault, row[i].deadline);
+    assert_int_equal(0, DYT_TEST_COUNT(row) % AT_ONCE);
+    for (size_t i = 0; i < DYT_TEST_COUNT(row); i += AT_ONCE) {
+        struct dyt_process p[AT_ONCE];
 
-        expect(row[i].fault, &run, 4, says);
-        dyt_run_fini(&run);
-        free(says);
+        for (size_t k = 0; k < AT_ONCE; k++) {
+            p[k] = start_hanging(&job, &row[i + k], i + k);
+        }
+        for (size_t k = 0; k < AT_ONCE; k++) {
+            is_named(&row[i + k], &p[k]);
+        }
+        dyt_nothing_left();
     }
 }
 
@@ -221,36 +258,52 @@ static void a_rank_that_hangs_beside_busy_ones_is_named(void **state)
 
     (void)state;
     dyt_set_fault("rank=3,at=generate,how=hang");
-    run = dyt_job_run(&job, "phase.rollout.layout.tp=2",
-                      "phase.rollout.layout.dp=2", "phase.rollout.deadline=1",
-                      "algorithm.prompts_per_step=512",
-                      "algorithm.samples_per_prompt=64",
-                      "phase.rollout.sampling.max_response_tokens=48", NULL);
+    run = dyt_job_run(
+        &job, "phase.rollout.layout.tp=2", "phase.rollout.layout.dp=2",
+        "phase.rollout.deadline=" HANGS, "algorithm.prompts_per_step=512",
+        "algorithm.samples_per_prompt=64",
+        "phase.rollout.sampling.max_response_tokens=48", NULL);
     dyt_set_fault(NULL);
     expect("a busy replica", &run, 4,
-           "rank 3 gave no sign of life for 1 s while generating");
+           "rank 3 gave no sign of life for " HANGS " s while generating");
     dyt_run_fini(&run);
     dyt_nothing_left();
 }
 
-/* A step that takes longer than its deadline is none that hangs. */
-static void signs_of_life_carry_a_long_step(void **state)
+/* One training step of so many epochs; how many seconds it took. */
+static double seconds_of_a_step(const struct dyt_job *job, int epochs)
 {
-    struct dyt_job job = dyt_job_new("tiny");
-    struct dyt_run run = dyt_job_run(&job, "steps=1", "phase.train.deadline=2",
-                                     "phase.train.batch.epochs=8",
-                                     "algorithm.prompts_per_step=96",
-                                     "algorithm.samples_per_prompt=64", NULL);
+    char *set = dyt_words("phase.train.batch.epochs=%d", epochs);
+    struct dyt_run run =
+        dyt_job_run(job, "steps=1", "phase.train.deadline=" HANGS, set,
+                    "algorithm.prompts_per_step=96",
+                    "algorithm.samples_per_prompt=64", NULL);
     json_t *lines;
+    double seconds;
 
-    (void)state;
     assert_exit(0, run);
     dyt_run_fini(&run);
     dyt_nothing_left();
-    lines = dyt_job_lines(&job, "job", "metrics.jsonl");
-    print_message("  a training step of %.1f s\n",
-                  dyt_number(json_array_get(lines, 0), "time/train"));
+    lines = dyt_job_lines(job, "job", "metrics.jsonl");
+    seconds = dyt_number(json_array_get(lines, 0), "time/train");
     json_decref(lines);
+    free(set);
+    return seconds;
+}
+
+/* A step that takes longer than its deadline is none that hangs.  How many
+ * epochs that takes depends on the machine. */
+static void signs_of_life_carry_a_long_step(void **state)
+{
+    struct dyt_job job = dyt_job_new("tiny");
+    double deadline = strtod(HANGS, NULL), seconds = 0;
+
+    (void)state;
+    for (int epochs = 4; seconds <= deadline; epochs *= 4) {
+        assert_true(epochs < 4096);
+        seconds = seconds_of_a_step(&job, epochs);
+    }
+    print_message("  a training step of %.1f s\n", seconds);
 }
 
 /* Gives every sample 1, once somebody has written to the gate. */
@@ -282,7 +335,7 @@ static void a_rank_that_stops_while_idle_is_named(void **state)
     assert_int_equal(0, mkfifo(gate, 0600));
     dyt_test_write(judge, gated, sizeof(gated) - 1);
     dyt_job_edit(&job, "kind = \"regex\"\npattern = \"[a-m]\"\n", command);
-    p = dyt_job_start(&job, "switch.deadline=1.5", NULL);
+    p = dyt_job_start(&job, "switch.deadline=" HANGS, NULL);
     assert_true(dyt_read_until(&p, "asked"));
     children = dyt_children(p.pid, child, 16);
     assert_true(children >= 4); /* commands first, then the ranks in order */
@@ -292,7 +345,8 @@ static void a_rank_that_stops_while_idle_is_named(void **state)
     close(fd);
     run = dyt_finish(&p);
     expect("stopped while idle", &run, 4,
-           "rank 2 gave no sign of life for 1.5 s while switching to train");
+           "rank 2 gave no sign of life for " HANGS
+           " s while switching to train");
     dyt_run_fini(&run);
     dyt_nothing_left();
     free(command);

@@ -98,8 +98,8 @@ static void a_trainer_dies_at_each_point(void **state)
         for (uint32_t p = 0; p < DYT_TEST_COUNT(points); p++) {
             order(&job, points[p]);
             offer(&job);
-            update_within(&job, 0, ORPHAN_MS);
-            update_within(&job, 1, ORPHAN_MS);
+            update(&job, 0);
+            update(&job, 1);
             check_servers(&job, p);
             was_taken(&job, points[p]);
             kill_trainers_of(&job, 0);

@@ -97,12 +97,12 @@ static void check_death(struct dyt_rank *me,
     struct hosts h;
 
     rank_ok(me, hosts_open(me, fixture,
-                           is_told ? GROUP_PATIENCE_NS : 1000000000, &h));
+                           is_told ? GROUP_PATIENCE_NS : 2000000000, &h));
     message.buf = h.side.at;
-    rank_ok(me, ops->barrier(h.side.group));
+    group_meet(me, fixture, SIZE);
     if (me->rank == victim) {
         me->expect_death = true;
-        group_await(me, fixture, SIZE - 1);
+        group_await(me, fixture, 2 * SIZE - 1);
         raise(SIGKILL);
     }
     if (me->rank == (victim + 1) % SIZE) {
@@ -113,6 +113,7 @@ static void check_death(struct dyt_rank *me,
                      : ops->barrier(h.side.group);
     rank_status(me, is_told ? DYT_ERR_PEER : DYT_ERR_TIMEOUT, st);
     rank_true(me, strstr(dyti_error_text(), "rank ") != NULL);
+    group_meet(me, fixture, 3 * SIZE - 2); /* nobody has left before */
     hosts_close(&h);
 }
 
@@ -141,19 +142,17 @@ static void check_late(struct dyt_rank *me, const struct group_fixture *fixture)
     rank_ok(me,
             hosts_open(me, fixture,
                        me->rank == 0 ? 200000000 : 4 * GROUP_PATIENCE_NS, &h));
-    rank_ok(me, ops->barrier(h.side.group));
+    group_meet(me, fixture, SIZE);
     if (me->rank == 0) {
         rank_status(me, DYT_ERR_TIMEOUT, ops->barrier(h.side.group));
         ops->close(h.side.group);
         h.side.group = NULL;
-        atomic_fetch_add(fixture->arrived, 1);
-        group_await(me, fixture, SIZE);
     } else {
-        group_await(me, fixture, 1);
+        group_await(me, fixture, SIZE + 1);
         rank_status(me, DYT_ERR_PEER, ops->barrier(h.side.group));
         rank_true(me, strstr(dyti_error_text(), "has left the group") != NULL);
-        atomic_fetch_add(fixture->arrived, 1);
     }
+    group_meet(me, fixture, 2 * SIZE);
     hosts_close(&h);
 }
 

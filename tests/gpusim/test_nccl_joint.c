@@ -227,18 +227,17 @@ static void check_missing(struct dyt_rank *me,
     uint64_t ticket = 0;
     struct side side;
 
-    rank_ok(me, side_open(me, fixture, 1000000000, &side));
+    rank_ok(me, side_open(me, fixture, 2000000000, &side));
     joint.buf = side.at;
     if (me->rank != 2) {
         rank_ok(me, ops->post_joint(side.group, &joint, &ticket));
     }
-    rank_ok(me, ops->barrier(side.group));
+    group_meet(me, fixture, SIZE);
     if (me->rank != 2) {
         rank_status(me, DYT_ERR_TIMEOUT, poll_until(ops, side.group, ticket));
         rank_true(me, strstr(dyti_error_text(), "joined by rank 2") != NULL);
-        (void)atomic_fetch_add(fixture->arrived, 1);
     }
-    group_await(me, fixture, SIZE - 1); /* who leaves takes its part back */
+    group_meet(me, fixture, 2 * SIZE); /* who leaves takes its part back */
     side_close(&side);
 }
 
@@ -260,9 +259,9 @@ static void check_silent(struct dyt_rank *me,
     uint64_t ticket = 0;
     struct side side;
 
-    rank_ok(me, side_open(me, fixture, 400000000, &side));
+    rank_ok(me, side_open(me, fixture, 1500000000, &side));
     rank_ok(me, make_teams(&side, me->rank, team));
-    rank_ok(me, ops->barrier(side.group));
+    group_meet(me, fixture, SIZE);
     joint.team = team[0];
     joint.buf = side.at;
     if (me->rank == 1) {
@@ -271,12 +270,13 @@ static void check_silent(struct dyt_rank *me,
         (void)atomic_fetch_add(fixture->arrived, 1);
         raise(SIGKILL);
     }
-    group_await(me, fixture, 1);
+    group_await(me, fixture, SIZE + 1);
     if (me->rank != 3) {
         rank_ok(me, ops->post_joint(side.group, &joint, &ticket));
         rank_status(me, DYT_ERR_TIMEOUT, poll_until(ops, side.group, ticket));
     }
     rank_status(me, DYT_ERR_TIMEOUT, ops->barrier(side.group));
+    group_meet(me, fixture, 2 * SIZE); /* nobody has left before */
     side_close(&side);
 }
 

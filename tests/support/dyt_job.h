@@ -211,7 +211,7 @@ static inline struct dyt_run dyt_job_run(const struct dyt_job *job, ...)
 /* No process that this test's runs started is alive, or stays so for long. */
 static inline void dyt_nothing_left(void)
 {
-    for (int tries = 0; tries < 1000; tries++) {
+    for (int tries = 0; tries < 6000; tries++) {
         pid_t pid = waitpid(-1, NULL, WNOHANG);
 
         if (pid < 0 && errno == ECHILD) {

@@ -106,7 +106,7 @@ static inline void check_posts(struct dyt_rank *me,
     void *group = NULL;
 
     if (out == NULL || in == NULL ||
-        group_open(me, fixture, 10000000000, &group) != DYT_OK) {
+        group_open(me, fixture, GROUP_PATIENCE_NS, &group) != DYT_OK) {
         rank_wrong(me, "%s", dyti_error_text());
     } else if (me->size > 1) {
         posted_ring(me, ops, group, out, in);
@@ -132,23 +132,22 @@ static inline void check_posts_end(struct dyt_rank *me,
     uint64_t ticket = 0;
     char name[32];
 
-    rank_ok(me, group_open(me, fixture, 500000000, &group));
+    rank_ok(me, group_open(me, fixture, 1500000000, &group));
     if (me->size > 1) {
         snprintf(name, sizeof(name), "rank %u", 10 + message.peer);
-        rank_ok(me, ops->barrier(group));
+        group_meet(me, fixture, me->size);
         rank_ok(me, ops->post(group, &message, &ticket));
         if (me->rank > 0) {
             rank_status(me, DYT_ERR_TIMEOUT, poll_until(ops, group, ticket));
             rank_true(me, strstr(dyti_error_text(), name) != NULL);
         } else {
-            group_await(me, fixture, me->size - 1);
+            group_await(me, fixture, 2 * me->size - 1);
             atomic_store(&fixture->abort->value,
                          dyti_abort_pack(1, DYT_ERR_DEVICE));
             rank_status(me, DYT_ERR_PEER, poll_until(ops, group, ticket));
         }
         /* One whose time is over has not gone: who waits for it still may. */
-        atomic_fetch_add(fixture->arrived, 1);
-        group_await(me, fixture, me->size);
+        group_meet(me, fixture, 2 * me->size);
     }
     ops->close(group);
 }

@@ -16,7 +16,7 @@
 
 #define LINE_BYTES 4096
 #define WAIT_MS    60000 /* a line that takes longer hangs */
-#define ORPHAN_MS  1500  /* deadline of an update whose trainer is killed */
+#define ORPHAN_MS  6000  /* deadline of an update whose trainer is killed */
 
 /* ---- processes ----------------------------------------------------------- */
 
@@ -205,7 +205,7 @@ static inline void start_manager(struct job *job)
     }
     snprintf(log, sizeof(log), "%s/manager.log", job->folder);
     job->manager = spawn(argv, log);
-    for (int i = 0; i < 500 && stat(job->address + 5, &st) != 0; i++) {
+    for (int i = 0; i < WAIT_MS / 20 && stat(job->address + 5, &st) != 0; i++) {
         poll(NULL, 0, 20);
     }
     assert_int_equal(0, stat(job->address + 5, &st));

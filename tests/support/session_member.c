@@ -209,7 +209,7 @@ static int trainer(char **arg, int count, uint32_t host_manager)
         .rank = (uint32_t)strtoul(arg[2], NULL, 10),
         .size = (uint32_t)strtoul(arg[3], NULL, 10),
         .host_manager = host_manager,
-        .timeout_ns = 10000000000};
+        .timeout_ns = 20000000000};
     struct dyt_view view;
     char line[128];
 
@@ -360,7 +360,7 @@ static int server(char **arg, int count)
                                                 : DYT_COMMIT_IN_PLACE,
         .memory = mapped ? DYT_MEMORY_MAPPED : DYT_MEMORY_OWN,
         .verify = DYT_VERIFY_FULL,
-        .timeout_ns = 10000000000};
+        .timeout_ns = 20000000000};
     struct dyt_session_hooks hooks = {.struct_size = sizeof(hooks),
                                       .pause = pause_requests,
                                       .resume = resume_requests};
