@@ -232,7 +232,7 @@ static void the_mirror_is_under_the_cap(void **state)
     (void)state;
     put_on_device(&s.receiver[0], 0);
     m[1]->join.cap_bytes = 1000;
-    m[1]->join.timeout_ns = m[0]->join.timeout_ns = 2 * SECOND;
+    m[1]->join.timeout_ns = m[0]->join.timeout_ns = 10 * SECOND;
     all_call(m, 2, enter);
     all_are(m, 2, DYT_OK); /* it is not used, and not counted, yet */
     write_there(&s.trainer[0], 1);

@@ -8,6 +8,7 @@
 
 #include "lib/session_device.h"
 
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
@@ -39,11 +40,13 @@ static bool tell(int fd)
     return write(fd, "x", 1) == 1;
 }
 
+/* Not for ever: who failed says nothing. */
 static bool hear(int fd)
 {
+    struct pollfd p = {.fd = fd, .events = POLLIN};
     char byte;
 
-    return read(fd, &byte, 1) == 1;
+    return poll(&p, 1, 60000) == 1 && read(fd, &byte, 1) == 1;
 }
 
 /* The next member that gets to the point dies there. */
@@ -65,7 +68,7 @@ static void join_as(struct member *m, const struct mode *mode)
         m->join.memory = mode->memory;
     }
     m->join.verify = DYT_VERIFY_FULL;
-    m->join.timeout_ns = 5 * SECOND;
+    m->join.timeout_ns = 10 * SECOND;
 }
 
 static bool goes_direct(const struct member *t)

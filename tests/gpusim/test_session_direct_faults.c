@@ -39,7 +39,7 @@ static bool breaks_at(const struct mode *mode, uint64_t nth)
     struct member *t = s.trainer[0].m, *r = s.receiver[0].m;
     bool broke;
 
-    t->join.timeout_ns = r->join.timeout_ns = 3 * SECOND;
+    t->join.timeout_ns = r->join.timeout_ns = 10 * SECOND;
     all_enter(&s);
     pass_version(&s, 1);
     assert_true(is_way(&s, "direct\""));
@@ -125,14 +125,14 @@ static bool fails_at(const struct mode *mode, uint64_t nth, uint32_t *mirrors)
     struct member *t = s.trainer[0].m, *r = s.receiver[0].m;
     bool failed, ok;
 
-    t->join.timeout_ns = r->join.timeout_ns = 2 * SECOND;
+    t->join.timeout_ns = r->join.timeout_ns = 10 * SECOND;
     all_enter(&s);
     write_all(&s, 1);
     assert_cuda(cudaDeviceSynchronize());
     t->version = r->version = 1;
     assert_ok(offer_as_is(t));
     gpusim_fail_call(NULL, nth, 0);
-    r->deadline_ns = 2 * SECOND;
+    r->deadline_ns = 10 * SECOND;
     ok = receive(r) == DYT_OK;
     failed = gpusim_has_failed();
     gpusim_fail_call(NULL, 0, 0);

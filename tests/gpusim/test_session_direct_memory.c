@@ -140,8 +140,8 @@ static void play(const struct mode *mode, uint32_t from, uint32_t to)
 
     p.s = with_members(1, 1);
     set_mode(&p.s, mode, DYT_VERIFY_FULL);
-    p.s.trainer[0].m->join.timeout_ns = 5 * SECOND;
-    p.s.receiver[0].m->join.timeout_ns = 5 * SECOND;
+    p.s.trainer[0].m->join.timeout_ns = 10 * SECOND;
+    p.s.receiver[0].m->join.timeout_ns = 10 * SECOND;
     child[0] = start(&p, be_the_trainer);
     child[1] = start(&p, be_the_server);
     for (uint32_t i = 0; i < 2; i++) {

@@ -247,7 +247,7 @@ static void every_failing_call_is_heard(void **state)
 
         put_on_device(&s.trainer[0], 0);
         put_on_device(&s.receiver[0], 0);
-        t->join.timeout_ns = r->join.timeout_ns = 2 * SECOND;
+        t->join.timeout_ns = r->join.timeout_ns = 10 * SECOND;
         write_all(&s, 1);
         assert_cuda(cudaDeviceSynchronize());
         gpusim_fail_call(NULL, nth, 0);
@@ -257,7 +257,7 @@ static void every_failing_call_is_heard(void **state)
             failed = offer_as_is(t) != DYT_OK;
         }
         if (!failed) {
-            r->deadline_ns = 2 * SECOND;
+            r->deadline_ns = 10 * SECOND;
             failed = receive(r) != DYT_OK;
             assert_true(failed || dyt_ticket_wait(t->ticket, -1) == DYT_OK);
             (void)dyt_ticket_cancel(t->ticket);

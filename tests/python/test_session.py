@@ -119,11 +119,21 @@ def interrupted(session):
     """A wait for an offer that never comes, ended from another thread; and by
     the keyboard, though whoever started this may ignore it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    threading.Timer(0.2, session.interrupt).start()
-    support.raises(errors.CancelledError, lambda: session.receive(9, 30))
-    threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    over = threading.Event()
+
+    def interrupt():  # one that comes before the call begins is not for it
+        while not over.wait(0.1):
+            session.interrupt()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    support.raises(errors.CancelledError, lambda: session.receive(9, 60))
+    over.set()
+    thread.join()
     begun = time.monotonic()
     try:
+        threading.Timer(0.2,
+                        lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         session.receive(9, 30)
     except KeyboardInterrupt:
         assert time.monotonic() - begun < 20
@@ -231,10 +241,10 @@ def a_join_ends_at_an_interrupt_too():
     """Long before its deadline, and leaves when it should get in after all."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory() as folder:
-        threading.Timer(0.2, lambda: os.kill(os.getpid(),
-                                             signal.SIGINT)).start()
         begun = time.monotonic()
         try:
+            threading.Timer(0.2, lambda: os.kill(os.getpid(),
+                                                 signal.SIGINT)).start()
             dynatrain.Session("receiver", address=f"unix:{folder}/none.sock",
                               timeout=60)
         except KeyboardInterrupt:

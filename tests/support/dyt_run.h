@@ -25,7 +25,7 @@
 #endif
 
 #define DYT_RUN_ARGS    64
-#define DYT_RUN_SECONDS 120 /* a run that takes longer hangs */
+#define DYT_RUN_SECONDS 300 /* a run that takes longer hangs */
 
 struct dyt_run {
     int code;   /* exit code; -1: ended by a signal */

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#define HUB_PATIENCE_MS 20000
+#define HUB_PATIENCE_MS 60000
 
 static const struct dyti_hub_codec hub_codec = {dyti_wire_envelope,
                                                 dyti_wire_protocol};

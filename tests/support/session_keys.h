@@ -6,6 +6,7 @@
 #include "dyt_test.h"
 
 #include <arpa/inet.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 
 /* One folder's: the manager's pair, and another one's. */
@@ -29,17 +30,28 @@ static inline struct session_keys session_keys(const char *folder,
     return k;
 }
 
+/* Of the ports that the kernel gives to nobody by itself, so that nothing on a
+ * busy machine takes it before it is used. */
 static inline void session_free_address(char address[64])
 {
     struct sockaddr_in in = {.sin_family = AF_INET,
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof(in);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    uint16_t port = 0;
 
-    assert_int_equal(0, bind(fd, (struct sockaddr *)&in, sizeof(in)));
-    assert_int_equal(0, getsockname(fd, (struct sockaddr *)&in, &bytes));
-    close(fd);
-    snprintf(address, 64, "tcp:127.0.0.1:%u", ntohs(in.sin_port));
+    for (int tries = 0; port == 0 && tries < 1000; tries++) {
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        uint16_t drawn = 0;
+
+        assert_int_equal(sizeof(drawn), getrandom(&drawn, sizeof(drawn), 0));
+        drawn = (uint16_t)(10000u + drawn % 20000u);
+        in.sin_port = htons(drawn);
+        if (bind(fd, (struct sockaddr *)&in, sizeof(in)) == 0) {
+            port = drawn;
+        }
+        close(fd);
+    }
+    assert_true(port != 0);
+    snprintf(address, 64, "tcp:127.0.0.1:%u", port);
 }
 
 #endif /* SESSION_KEYS_H */
