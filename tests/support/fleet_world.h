@@ -393,4 +393,21 @@ static inline void offer_both(struct world *w, uint64_t version)
     assert_true(w->pinned[0] && w->pinned[1]);
 }
 
+static inline struct world *with_policy(uint32_t replicas, uint32_t policy,
+                                        uint32_t quorum)
+{
+    struct world *w = published(replicas);
+
+    w->fleet.policy = policy;
+    w->fleet.quorum = quorum;
+    return w;
+}
+
+/* It asks, and everything that comes of it happens. */
+static inline void takes(struct world *w, uint32_t member, uint64_t version)
+{
+    assert_ok(receive(w, member, version));
+    pay_all(w);
+}
+
 #endif /* DYT_FLEET_WORLD_H */
