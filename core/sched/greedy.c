@@ -13,16 +13,15 @@ struct row { /* the edges of one rank, by side */
     uint32_t count;
 };
 
-/* A part on its way. */
-struct busy {
-    uint64_t until;
-    uint32_t edge;
+/* The least key comes out first, of equal ones the least id. */
+struct item {
+    uint64_t key;
+    uint32_t id;
 };
 
-/* An end that may choose, and how urgent it was when it was put here. */
-struct urgent {
-    uint64_t urgency;
-    uint32_t end; /* rank * 2 + side */
+struct heap {
+    struct item *item; /* room for all that are ever in it at once */
+    size_t count;
 };
 
 struct greedy {
@@ -41,53 +40,49 @@ struct greedy {
      * NONE once all its parts have begun; NULL: not worth it */
     uint32_t *table[2];
     uint32_t *round[2]; /* [2][ranks]: next */
-    struct busy *heap;
-    size_t heap_count;
-    uint32_t *woken; /* [2 * ranks]: rank * 2 + side, to be looked at */
+    struct heap busy; /* [ranks]: edges of parts on their way, by their ends */
+    uint32_t *woken;  /* [2 * ranks]: rank * 2 + side, to be looked at */
     size_t woken_count;
-    struct urgent *queue; /* [2 * ranks]: of the woken, most urgent first */
-    size_t queue_count;
+    struct heap queue; /* [2 * ranks]: of the woken, most urgent first */
     struct dyti_takes takes;
 };
 
-/* ---- heap of ends ------------------------------------------------------- */
+/* ---- heaps -------------------------------------------------------------- */
 
-static bool sooner(const struct busy *a, const struct busy *b)
+static bool sooner(struct item a, struct item b)
 {
-    return a->until != b->until ? a->until < b->until : a->edge < b->edge;
+    return a.key != b.key ? a.key < b.key : a.id < b.id;
 }
 
-static void heap_push(struct greedy *s, struct busy b)
+static void heap_push(struct heap *h, struct item put)
 {
-    size_t i = s->heap_count++;
+    size_t i = h->count++;
 
-    for (; i > 0 && sooner(&b, &s->heap[(i - 1) / 2]); i = (i - 1) / 2) {
-        s->heap[i] = s->heap[(i - 1) / 2];
+    for (; i > 0 && sooner(put, h->item[(i - 1) / 2]); i = (i - 1) / 2) {
+        h->item[i] = h->item[(i - 1) / 2];
     }
-    s->heap[i] = b;
+    h->item[i] = put;
 }
 
-static struct busy heap_pop(struct greedy *s)
+static struct item heap_pop(struct heap *h)
 {
-    struct busy top = s->heap[0], last = s->heap[--s->heap_count];
+    struct item top = h->item[0], last = h->item[--h->count];
     size_t i = 0;
 
-    while (2 * i + 1 < s->heap_count) {
+    while (2 * i + 1 < h->count) {
         size_t child = 2 * i + 1;
 
-        if (child + 1 < s->heap_count &&
-            sooner(&s->heap[child + 1], &s->heap[child])) {
+        if (child + 1 < h->count &&
+            sooner(h->item[child + 1], h->item[child])) {
             child++;
         }
-        if (!sooner(&s->heap[child], &last)) {
+        if (!sooner(h->item[child], last)) {
             break;
         }
-        s->heap[i] = s->heap[child];
+        h->item[i] = h->item[child];
         i = child;
     }
-    if (s->heap_count > 0) {
-        s->heap[i] = last;
-    }
+    h->item[i] = last;
     return top;
 }
 
@@ -222,7 +217,7 @@ static enum dyt_status begin(struct greedy *s, uint32_t edge, uint64_t now)
     if (s->table[0] != NULL && k + 1 == s->parts[edge]) {
         set_table(s, e, NONE);
     }
-    heap_push(s, (struct busy){.until = now + bytes, .edge = edge});
+    heap_push(&s->busy, (struct item){.key = now + bytes, .id = edge});
     return dyti_take_add(&s->takes, edge, round, bytes);
 }
 
@@ -255,43 +250,10 @@ static void wake_hosts(struct greedy *s)
     }
 }
 
-/* ---- queue of the woken ------------------------------------------------- */
-
-static bool before(struct urgent a, struct urgent b)
+/* An end that may choose, as urgent as it is now. */
+static struct item urgent(const struct greedy *s, uint32_t end)
 {
-    return a.urgency != b.urgency ? a.urgency > b.urgency : a.end < b.end;
-}
-
-static void queue_push(struct greedy *s, struct urgent u)
-{
-    size_t i = s->queue_count++;
-
-    for (; i > 0 && before(u, s->queue[(i - 1) / 2]); i = (i - 1) / 2) {
-        s->queue[i] = s->queue[(i - 1) / 2];
-    }
-    s->queue[i] = u;
-}
-
-static struct urgent queue_pop(struct greedy *s)
-{
-    struct urgent top = s->queue[0], last = s->queue[--s->queue_count];
-    size_t i = 0;
-
-    while (2 * i + 1 < s->queue_count) {
-        size_t child = 2 * i + 1;
-
-        if (child + 1 < s->queue_count &&
-            before(s->queue[child + 1], s->queue[child])) {
-            child++;
-        }
-        if (!before(s->queue[child], last)) {
-            break;
-        }
-        s->queue[i] = s->queue[child];
-        i = child;
-    }
-    s->queue[i] = last;
-    return top;
+    return (struct item){UINT64_MAX - urgency(s, end / 2, (int)(end % 2)), end};
 }
 
 /* The woken ends choose, most urgent first.  What begins makes ends less
@@ -303,22 +265,19 @@ static enum dyt_status match(struct greedy *s, uint64_t now)
 
     wake_hosts(s);
     for (size_t i = 0; i < s->woken_count; i++) {
-        uint32_t w = s->woken[i];
-
-        queue_push(s, (struct urgent){urgency(s, w / 2, (int)(w % 2)), w});
+        heap_push(&s->queue, urgent(s, s->woken[i]));
     }
     s->woken_count = 0;
-    while (s->queue_count > 0 && st == DYT_OK) {
-        struct urgent top = queue_pop(s);
-        uint32_t rank = top.end / 2, edge;
-        int side = (int)(top.end % 2);
-        uint64_t u = urgency(s, rank, side);
+    while (s->queue.count > 0 && st == DYT_OK) {
+        struct item top = heap_pop(&s->queue), now_is = urgent(s, top.id);
+        uint32_t rank = top.id / 2, edge;
+        int side = (int)(top.id % 2);
 
         if (s->taken[side][rank]) {
             continue;
         }
-        if (u != top.urgency) {
-            queue_push(s, (struct urgent){u, top.end});
+        if (now_is.key != top.key) {
+            heap_push(&s->queue, now_is);
             continue;
         }
         edge = choose(s, rank, side);
@@ -407,11 +366,11 @@ static enum dyt_status greedy_init(struct greedy *s)
     s->edges = malloc((2 * s->g->count + 1) * sizeof(*s->edges));
     s->parts = calloc(s->g->count + 1, sizeof(*s->parts));
     s->given = calloc(s->g->count + 1, sizeof(*s->given));
-    s->heap = malloc((n + 1) * sizeof(*s->heap));
+    s->busy.item = malloc((n + 1) * sizeof(*s->busy.item));
     s->woken = malloc((2 * n + 1) * sizeof(*s->woken));
-    s->queue = malloc((2 * n + 1) * sizeof(*s->queue));
+    s->queue.item = malloc((2 * n + 1) * sizeof(*s->queue.item));
     ok = s->edges != NULL && s->parts != NULL && s->given != NULL &&
-         s->heap != NULL && s->woken != NULL && s->queue != NULL;
+         s->busy.item != NULL && s->woken != NULL && s->queue.item != NULL;
     for (int side = 0; side < 2; side++) {
         s->row[side] = calloc(n + 1, sizeof(*s->row[side]));
         s->left[side] = calloc(n + 1, sizeof(*s->left[side]));
@@ -447,9 +406,9 @@ static void greedy_fini(struct greedy *s)
     free(s->edges);
     free(s->parts);
     free(s->given);
-    free(s->heap);
+    free(s->busy.item);
     free(s->woken);
-    free(s->queue);
+    free(s->queue.item);
     free(s->takes.take);
 }
 
@@ -467,11 +426,11 @@ enum dyt_status dyti_takes_greedy(const struct dyti_graph *graph,
         }
         st = match(&s, 0);
     }
-    while (st == DYT_OK && s.heap_count > 0) {
-        uint64_t now = s.heap[0].until;
+    while (st == DYT_OK && s.busy.count > 0) {
+        uint64_t now = s.busy.item[0].key;
 
-        while (s.heap_count > 0 && s.heap[0].until == now) {
-            wake(&s, heap_pop(&s).edge);
+        while (s.busy.count > 0 && s.busy.item[0].key == now) {
+            wake(&s, heap_pop(&s.busy).id);
         }
         st = match(&s, now);
     }
