@@ -1,4 +1,5 @@
-"""A vLLM server gets new weights from a PyTorch trainer while it runs.
+"""A vLLM server gets new weights from a PyTorch trainer while it runs: the
+trainer teaches a sentence, and the server's answer becomes it.
 usage: example.py MODEL    (a Hugging Face directory)
 
     pip install .                      # this repository, into vLLM's environment
@@ -18,7 +19,7 @@ import urllib.request
 try:
     import torch
     import vllm  # noqa: F401
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
@@ -65,18 +66,21 @@ def main():
     try:
         model = AutoModelForCausalLM.from_pretrained(sys.argv[1],
                                                      dtype=torch.float32)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-5)
         prompt = "The capital of France is"
+        ids = AutoTokenizer.from_pretrained(sys.argv[1])(
+            prompt + " Lyon, a city of rivers and of silk.",
+            return_tensors="pt").input_ids
         print("before:   ", repr(ask(url, prompt)))
         with dynatrain.torch.Trainer(
                 model, optimizer, address=f"unix:{folder}/job.sock") as sync:
             servers = Servers([url])
             servers.init(address=sync.session.address)
             for version in (1, 2):
-                ids = torch.randint(0, 40000, (1, 16))
-                model(ids, labels=ids).loss.backward()
-                optimizer.step()
-                optimizer.zero_grad()
+                for _ in range(4):
+                    model(ids, labels=ids).loss.backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
                 with sync.offered(version, timeout=300):
                     servers.update(version)
                 print(f"version {servers.versions()[0]}:", repr(
