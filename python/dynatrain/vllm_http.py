@@ -158,14 +158,12 @@ class Servers:
         self.each(lambda index, url: None if index in but else one(index, url))
         return found
 
-    def post(self, url: str, path: str, **body: Any) -> Any:
-        """One that dies meanwhile does not hold up the others."""
-        return watched(url, path, body, self.timeout)
-
-    def _post_waiting(self, url: str, path: str, seconds: float, **body: Any
-                      ) -> Any:
-        """Where the server has a deadline of its own it says what was late."""
-        return watched(url, path, body, max(self.timeout, seconds + GRACE))
+    def post(self, url: str, path: str, within: float = 0.0, **body: Any
+             ) -> Any:
+        """One that dies meanwhile does not hold up the others.  `within`: the
+        server's own deadline, after which it says itself what was late."""
+        patience = max(self.timeout, within + GRACE) if within else self.timeout
+        return watched(url, path, body, patience)
 
     def init(self, **options: Any) -> None:
         """Make the servers' workers join the job.  They must have been started
@@ -185,9 +183,9 @@ class Servers:
     def _join(self, index: int, url: str) -> None:
         first = self.options.get("replica", 0)
         try:
-            self._post_waiting(
+            self.post(
                 url, "/init_weight_transfer_engine",
-                float(self.options.get("timeout") or SESSION_TIMEOUT),
+                within=float(self.options.get("timeout") or SESSION_TIMEOUT),
                 init_info={**self.options, "replica": first + index})
         except ServerError as problem:  # vLLM hides paths in what it answers
             raise ServerError(
@@ -263,8 +261,8 @@ class Servers:
     def _receive(self, url: str, start: str, version: int) -> None:
         self.post(url, start)
         try:
-            self._post_waiting(
-                url, "/update_weights", self.timeout, update_info={
+            self.post(
+                url, "/update_weights", within=self.timeout, update_info={
                     "version": version, "timeout": self.timeout})
         except errors.Error:
             with contextlib.suppress(errors.Error):  # ends it on all ranks
