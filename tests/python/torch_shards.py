@@ -109,6 +109,8 @@ def worker(rank, size, store):
         fsdp_over_tp_rows(rank, size)
     dist.barrier()
     dist.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)  # threads of torch may abort the interpreter's own end
 
 
 if __name__ == "__main__":
