@@ -56,9 +56,10 @@ class Servers(vllm_http.Servers):
         super().__init__(urls, in_flight, kv, timeout)
         self.workers: Dict[str, int] = {}
 
-    def post(self, url: str, path: str, **body: Any) -> Any:
+    def post(self, url: str, path: str, within: float = 0.0, **body: Any
+             ) -> Any:
         """Its /health generates, which waits for an update: not asked."""
-        return request(url + path, body, self.timeout)
+        return request(url + path, body, self.patience(within))
 
     def _tensors(self, url: str, rows: Sequence[Tuple[str, int]],
                  **more: Any) -> None:

@@ -162,8 +162,10 @@ class Servers:
              ) -> Any:
         """One that dies meanwhile does not hold up the others.  `within`: the
         server's own deadline, after which it says itself what was late."""
-        patience = max(self.timeout, within + GRACE) if within else self.timeout
-        return watched(url, path, body, patience)
+        return watched(url, path, body, self.patience(within))
+
+    def patience(self, within: float) -> float:
+        return max(self.timeout, within + GRACE) if within else self.timeout
 
     def init(self, **options: Any) -> None:
         """Make the servers' workers join the job.  They must have been started
