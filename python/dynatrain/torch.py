@@ -99,12 +99,31 @@ def _refuse(name: str, parameter: Any) -> None:
             f"{name} has no shape yet: run the module once before")
 
 
+def _state_of(optimizer: Any, parameter: Any) -> List[Tuple[str, Any]]:
+    """What an optimizer keeps for a parameter, by kind."""
+    state = {} if optimizer is None else optimizer.state.get(parameter, {})
+    return [(kind, state[kind]) for kind in STATES if kind in state]
+
+
+def _stateful(optimizer: Any) -> Any:
+    """An optimizer whose state is to be offered has some."""
+    if optimizer is None:
+        raise errors.InvalidError("state=True, and no optimizer that has it")
+    if not optimizer.state:
+        raise errors.StateError(
+            f"state=True, and the {type(optimizer).__name__} has no state before "
+            "its first step: make that step, or load its state, before the "
+            "Trainer")
+    return optimizer
+
+
 def module_rows(module: Any, rename: Optional[Rename] = None,
                 optimizer: Any = None) -> List[Row]:
     """Rows of a module's parameters, tied ones once, and of an optimizer's
     state for them.  `rename` gives the VPS name of a parameter, None to leave
     it out; without it names are taken as they are."""
     _refuse_module(module)
+    _cut_again(module)
     rows: List[Row] = []
     for name, parameter in module.named_parameters():
         plain = plain_name(name)
@@ -115,12 +134,10 @@ def module_rows(module: Any, rename: Optional[Rename] = None,
         row = row_of(vps, parameter)
         if row is not None:
             rows.append(row)
-        state = optimizer.state.get(parameter, {}) if optimizer else {}
-        for kind in STATES:
-            if kind in state:
-                row = row_of(vps, state[kind], kind)
-                if row is not None:
-                    rows.append(row)
+        for kind, tensor in _state_of(optimizer, parameter):
+            row = row_of(vps, tensor, kind)
+            if row is not None:
+                rows.append(row)
     return rows
 
 
@@ -160,32 +177,58 @@ def _hookable(optimizer: Any) -> Any:
     return inner
 
 
+def _cut_again(module: Any) -> None:
+    """FSDP2 leaves a root's parameters whole after a forward pass that no
+    backward one followed: what lasts are its shards."""
+    for inner in module.modules():
+        if type(inner).__name__.startswith("FSDP") and hasattr(inner, "reshard"):
+            inner.reshard()
+
+
+def _address(tensor: Any) -> int:
+    try:
+        return int(getattr(tensor, "_local_tensor", tensor).data_ptr())
+    except RuntimeError:  # it has none: it is in no row
+        return 0
+
+
 class _Places:
-    """Where parameters lay when they were published: module.to() and the like
-    give them other memory, and what lies at the old place is no longer theirs."""
+    """Where parameters, and an optimizer's state for them, lay when they were
+    published: module.to(), load_state_dict(assign=True) and the like give them
+    other memory, and what lies at the old place is no longer theirs."""
 
-    def __init__(self, module: Any, rows: List[Row]) -> None:
+    def __init__(self, module: Any, rows: List[Row], optimizer: Any = None
+                 ) -> None:
+        self._module, self._optimizer = module, optimizer
         published = {row.memory().address for row in rows}
-        self._were = [(name, parameter, self._of(parameter))
-                      for name, parameter in module.named_parameters()
-                      if self._of(parameter) in published]
+        self._were = {name: address for name, address in self._lie().items()
+                      if address in published}
 
-    @staticmethod
-    def _of(parameter: Any) -> int:
-        try:
-            return int(getattr(parameter, "_local_tensor",
-                               parameter).data_ptr())
-        except RuntimeError:  # it has none: it is in no row
-            return 0
+    def _lie(self) -> Dict[str, int]:
+        """Where they lie now, by name: the module may have others."""
+        _cut_again(self._module)
+        found = {}
+        for name, parameter in self._module.named_parameters():
+            name = plain_name(name)
+            found[name] = _address(parameter)
+            for kind, tensor in _state_of(self._optimizer, parameter):
+                found[f"{kind} of {name}"] = _address(tensor)
+        return found
+
+    def renew(self) -> None:
+        """They have been moved on purpose."""
+        now = self._lie()
+        self._were = {name: now.get(name, 0) for name in self._were}
 
     def check(self) -> None:
-        moved = [name for name, parameter, address in self._were
-                 if self._of(parameter) != address]
+        now = self._lie()
+        moved = [name for name, address in self._were.items()
+                 if now.get(name) != address]
         if moved:
             raise errors.StateError(
                 f"{len(moved)} parameters have other memory than was published "
-                f"(module.to(), an assigned .data): {', '.join(moved[:5])}; "
-                "close this and make it anew")
+                "(module.to(), an assigned .data or parameter, a loaded state "
+                f"dict): {', '.join(moved[:5])}; close this and make it anew")
 
 
 class Trainer:
@@ -196,15 +239,16 @@ class Trainer:
                  rename: Optional[Rename] = None, state: bool = False,
                  rows: Optional[List[Row]] = None, **session: Any) -> None:
         rank, size = place()
+        stateful = _stateful(optimizer) if state and rows is None else None
         self.rows = rows if rows is not None else module_rows(
-            module, rename, optimizer if state else None)
+            module, rename, stateful)
         self.session = Session(
             "trainer", **{"rank": rank, "size": size, **session})
         self._guard: Any = None
         self._places: Optional[_Places] = None
         try:
             if rows is None:
-                self._places = _Places(module, self.rows)
+                self._places = _Places(module, self.rows, stateful)
             self.session.publish(self.rows)
             if optimizer is not None:
                 self._guard = _hookable(optimizer).register_step_pre_hook(
@@ -276,7 +320,7 @@ class Receiver:
         try:
             if session.get("memory") == "mapped":
                 self._map()
-            elif rows is None:
+            if rows is None:
                 self._places = _Places(module, self.rows)
             self.session.publish(self.rows, rules)
         except BaseException:
@@ -311,6 +355,8 @@ class Receiver:
         report = self.session.receive(version, timeout)
         for index in self._mapped:  # double: to the set that is live now
             self._point(index, self.session.row_data(index))
+        if self._places is not None:
+            self._places.renew()
         return report
 
     def close(self) -> None:

@@ -122,9 +122,76 @@ def parameters_that_moved_are_not_offered():
                            "2 parameters", "weight", "module.to()")
 
 
+def parameters_that_were_replaced_are_not_offered():
+    """The module has others by their names, and those of before live on."""
+    for replace in (
+            lambda m: m.load_state_dict({k: torch.ones_like(v) for k, v in
+                                         m.state_dict().items()}, assign=True),
+            lambda m: setattr(m, "weight", nn.Parameter(torch.ones(3, 3))),
+            lambda m: delattr(m, "weight")):
+        module = nn.Linear(3, 3)
+        with tempfile.TemporaryDirectory() as folder:
+            with dynatrain.torch.Trainer(
+                    module, address=f"unix:{folder}/job.sock",
+                    timeout=30) as trainer:
+                module.load_state_dict(module.state_dict())  # in place
+                trainer.offer(1).close()
+                replace(module)
+                support.raises(errors.StateError, lambda: trainer.offer(2),
+                               "weight", "a loaded state dict")
+
+
+def a_mapped_module_that_was_given_others_does_not_receive():
+    """In both sets of `double`, and what it has meanwhile is no reason."""
+    source, module = nn.Linear(3, 3), nn.Linear(3, 3)
+    with tempfile.TemporaryDirectory() as folder:
+        address = f"unix:{folder}/job.sock"
+        with dynatrain.torch.Trainer(
+                source, address=address, timeout=30) as trainer, \
+            dynatrain.torch.Receiver(
+                module, address=address, timeout=30, memory="mapped",
+                commit="double") as receiver:
+            for version in (1, 2, 3):
+                with torch.no_grad():
+                    source.weight.fill_(version)
+                ticket = trainer.offer(version)
+                receiver.receive(version, 30)
+                assert ticket.wait(30)
+                assert torch.equal(module.weight, source.weight)
+            module.weight = nn.Parameter(torch.ones(3, 3))
+            support.raises(errors.StateError, lambda: receiver.receive(0, 30),
+                           "1 parameters", "weight")
+
+
+def an_optimizer_s_state_is_offered_where_there_is_some():
+    module = nn.Linear(3, 3)
+    optimizer = torch.optim.AdamW(module.parameters())
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"state": True, "timeout": 30,
+                   "address": f"unix:{folder}/job.sock"}
+        support.raises(errors.InvalidError, lambda: dynatrain.torch.Trainer(
+            module, **options), "no optimizer")
+        support.raises(errors.StateError, lambda: dynatrain.torch.Trainer(
+            module, optimizer, **options), "AdamW", "first step")
+        module(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        with dynatrain.torch.Trainer(module, optimizer, **options) as trainer:
+            assert [row.kind for row in trainer.rows] == [
+                "param", "exp_avg", "exp_avg_sq"] * 2
+            optimizer.step()
+            trainer.offer(1).close()
+            optimizer.load_state_dict(
+                torch.optim.AdamW(module.parameters()).state_dict())
+            support.raises(errors.StateError, lambda: trainer.offer(2),
+                           "exp_avg of weight")
+
+
 if __name__ == "__main__":
     support.run(wrapped_modules_have_their_own_names,
                 what_is_no_weight_is_refused_by_name,
                 tensors_without_plain_memory_are_refused,
                 a_step_while_offered_raises_in_wrappers_too,
-                parameters_that_moved_are_not_offered)
+                parameters_that_moved_are_not_offered,
+                parameters_that_were_replaced_are_not_offered,
+                a_mapped_module_that_was_given_others_does_not_receive,
+                an_optimizer_s_state_is_offered_where_there_is_some)

@@ -69,6 +69,26 @@ def fsdp_rows(rank, size):
     assert size < 6 or rank < 5 or dt.row_of("scale", named["scale"]) is None
 
 
+def fsdp_rows_after_a_look(rank, size):
+    """A forward pass that no backward one follows leaves the root's parameters
+    whole: what lasts are its shards."""
+    module = Tied()
+    fully_shard(module)
+    shards = {name: dt.shard_of(name, parameter)[0].data_ptr()
+              for name, parameter in module.named_parameters()}
+    with torch.no_grad():
+        module(torch.arange(50))
+    rows = dt.module_rows(module)
+    assert rows and all(row.tensor.data_ptr() == shards[row.name]
+                        for row in rows), rank
+    places = dt._Places(module, rows)
+    with torch.no_grad():
+        module(torch.arange(50))
+    places.check()
+    module(torch.arange(50)).backward()
+    places.check()
+
+
 def dtensor_rows(rank, size):
     mesh = init_device_mesh("cpu", (2, size // 2))
     for shape in ((7, 5), (10, 4), (3, 9)):
@@ -104,6 +124,7 @@ def worker(rank, size, store):
     dist.init_process_group("gloo", rank=rank, world_size=size,
                             store=dist.FileStore(store, size))
     fsdp_rows(rank, size)
+    fsdp_rows_after_a_look(rank, size)
     if size % 2 == 0:
         dtensor_rows(rank, size)
         fsdp_over_tp_rows(rank, size)
