@@ -86,6 +86,10 @@ def _from_array(array: Any) -> Memory:
     shape = tuple(about["shape"])
     item = int(text[2:])
     steps = about.get("strides")
+    if name in _abi.DTYPES and any(step % item for step in steps or ()):
+        raise errors.UnsupportedError(
+            f"an array whose strides, {tuple(steps)} bytes, are no multiples of "
+            f"its {item}-byte elements, as of a field among others: copy() it")
     stride = dense(shape) if steps is None else tuple(s // item for s in steps)
     address, read_only = about["data"]
     return Memory(address, shape, stride, name, "cpu", 0, read_only, array)

@@ -15,11 +15,11 @@ from dynatrain import _abi, devices, errors, rules, session, tensors
 class Array:
     """An array of three strided rows by the array interface alone."""
 
-    def __init__(self, typestr="<f4", read_only=False):
+    def __init__(self, typestr="<f4", read_only=False, strides=(16, 4)):
         self.memory = (ctypes.c_float * 12)(*range(12))
         self.__array_interface__ = {
             "version": 3, "typestr": typestr, "shape": (3, 2),
-            "strides": (16, 4),
+            "strides": strides,
             "data": (ctypes.addressof(self.memory), read_only)}
 
 
@@ -195,6 +195,8 @@ def what_cannot_be_read_is_named():
     support.raises(errors.InvalidError, lambda: tensors.memory_of(b"abc"))
     support.raises(errors.UnsupportedError,
                    lambda: tensors.memory_of(Array(typestr="|O")), "objects")
+    support.raises(errors.UnsupportedError,  # of a field among others
+                   lambda: tensors.memory_of(Array(strides=(12, 6))), "(12, 6)")
 
 
 def what_ctypes_would_bend_is_refused():
