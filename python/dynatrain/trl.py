@@ -61,7 +61,7 @@ class Sync:
                                rename=vllm_name, **options)
         self.session = {"address": self.trainer.session.address,
                         "job": self.trainer.session.job}
-        self._joined = False
+        self._joined = self.closed = False
 
     @contextlib.contextmanager
     def merged(self) -> Iterator[None]:
@@ -77,6 +77,9 @@ class Sync:
 
     def push(self, paused: bool = False) -> None:
         """One version, from every rank: returns when it may train on."""
+        if self.closed:
+            raise errors.StateError(
+                "what dynatrain.trl.attach() gave is closed: attach() again")
         with self.merged(), self.trainer.offered(timeout=self.timeout) as t:
             if self.local is not None:
                 self.local.receive(t.version, self.timeout)
@@ -88,6 +91,8 @@ class Sync:
                     t.version)
 
     def close(self) -> None:
+        """Leave the job; attach() may be called again."""
+        self.closed = True
         if self.local is not None:
             self.local.close()
         self.trainer.close()
@@ -108,6 +113,12 @@ def attach(trainer: Any, **options: Any) -> Sync:
 
 def _attach_generation(trainer: Any, generation: Any,
                        options: Dict[str, Any]) -> Sync:
+    there = getattr(generation, "sync_weights", None)
+    if there is None:  # nobody would call what is put in its place
+        raise errors.UnsupportedError(
+            f"{type(generation).__name__} has no sync_weights(): this is written "
+            "against TRL 1.16")
+    _refuse_twice(there)
     server = generation.mode == "server"
     if server and "urls" not in options:
         url = generation.server_base_url or (
@@ -126,8 +137,18 @@ def _attach_generation(trainer: Any, generation: Any,
         if not server:
             generation.llm.reset_prefix_cache()
 
+    sync_weights.sync = sync  # type: ignore[attr-defined]
     generation.sync_weights = sync_weights
     return sync
+
+
+def _refuse_twice(there: Any) -> None:
+    """`there`: what a trainer transfers with by now."""
+    sync = getattr(there, "sync", None)
+    if sync is not None and not sync.closed:
+        raise errors.StateError(
+            f"this trainer is attached to job {sync.session['job']} already: "
+            "close() what attach() gave, before another one")
 
 
 def _colocated(trainer: Any, generation: Any, sync: Sync) -> Any:
@@ -170,6 +191,7 @@ class WeightTransfer:
 
 
 def _attach_async(trainer: Any, options: Dict[str, Any]) -> Sync:
+    _refuse_twice(getattr(trainer, "weight_transfer", None))
     if "urls" not in options:
         options["urls"] = [trainer.args.vllm_server_base_url]
     options.setdefault("in_flight", "continue")

@@ -157,7 +157,7 @@ def generation_of(mode, url):
         from trl.generation.vllm_generation import VLLMGeneration
         made = VLLMGeneration.__new__(VLLMGeneration)
     except ImportError:
-        made = types.SimpleNamespace()
+        made = types.SimpleNamespace(sync_weights=None)
     made.mode, made.server_base_url, made.enable_sleep_mode = mode, url, True
     made.tensor_parallel_size = 1
 
@@ -192,9 +192,17 @@ def trl_server_mode_syncs_through_us():
     CALLS.clear()
     optimizer.step()
     assert CALLS == [("will_write",)], CALLS
+    support.raises(errors.StateError, lambda: trl.attach(trainer),
+                   "job double", "close()")
     sync.close()
     optimizer.step()
     assert CALLS.count(("will_write",)) == 1
+    support.raises(errors.StateError, trainer.vllm_generation.sync_weights,
+                   "attach() again")
+    again = trl.attach(trainer, job="double")
+    trainer.vllm_generation.sync_weights()
+    assert again.trainer.version == 1
+    again.close()
     server.shutdown()
 
 
@@ -246,6 +254,7 @@ def trl_asynchronous_client():
     CALLS.clear()
     assert list(trainer._streaming_iter()) == []
     assert ("offer", 2) in CALLS and not posts()
+    support.raises(errors.StateError, lambda: trl.attach(trainer), "already")
     transfer.destroy()
     server.shutdown()
 
@@ -330,6 +339,8 @@ def parameters_of_a_gpu_lie_in_our_memory():
 def trl_without_vllm_is_refused():
     support.raises(errors.InvalidError, lambda: trl.attach(
         types.SimpleNamespace()), "use_vllm")
+    support.raises(errors.UnsupportedError, lambda: trl.attach(
+        types.SimpleNamespace(vllm_generation=object())), "object", "TRL 1.16")
 
 
 def adapters_are_merged_while_they_are_read():
