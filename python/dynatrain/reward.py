@@ -17,6 +17,7 @@ import importlib.util
 import inspect
 import json
 import math
+import numbers
 import os
 import sys
 from typing import Any, Callable, Dict, Iterator, List, Optional, TextIO
@@ -137,7 +138,7 @@ def verl(function: Function, samples: List[Sample]) -> List[Dict[str, Any]]:
                 raise RewardError("the dict of a reward has no `score`")
             reply["components"] = {
                 name: float(value) for name, value in result.items()
-                if name != "score" and isinstance(value, (int, float))
+                if name != "score" and isinstance(value, numbers.Real)
                 and math.isfinite(value)}
             result = result["score"]
         reply["reward"] = None if result is None else number(

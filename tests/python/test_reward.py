@@ -13,6 +13,7 @@ import support
 
 FUNCTIONS = '''
 import asyncio
+from fractions import Fraction
 print("printed while loading")
 
 def same(prompts, completions, sorted=None, **columns):
@@ -45,7 +46,7 @@ def positions(completions, sorted, **kw):
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     return {"score": float(solution_str == ground_truth), "length":
-            len(solution_str), "source": data_source,
+            Fraction(len(solution_str)), "source": data_source,
             "index": extra_info["index"]}
 '''
 
