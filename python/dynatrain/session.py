@@ -244,6 +244,25 @@ class Ticket(Handle):
         self.close()
 
 
+def _attributes(pairs: Mapping[str, int]) -> Any:
+    for name, value in pairs.items():
+        if not isinstance(value, int):
+            raise errors.InvalidError(
+                f"attribute {name} {value!r} is no integer")
+    rows = (_abi.Attribute * max(len(pairs), 1))(
+        *[(_abi.text_of(name), value) for name, value in pairs.items()])
+    for row, (name, value) in zip(rows, pairs.items()):
+        _abi.fitting(row.value, value, f"attribute {name}")
+    return rows
+
+
+def _experts(experts: Sequence[int]) -> Any:
+    places = (c.c_int32 * max(len(experts), 1))(*experts)
+    for kept, value in zip(places, experts):
+        _abi.fitting(kept, value, "expert")
+    return places
+
+
 class Session(Handle):
     """A member of a job.  Leaves it when closed."""
 
@@ -268,13 +287,8 @@ class Session(Handle):
         if address.startswith("unix:"):
             _folder_of(address[5:])
         pairs = dict(attributes or {})
-        for name, value in pairs.items():
-            if not isinstance(value, int):
-                raise errors.InvalidError(
-                    f"attribute {name} {value!r} is no integer")
-        rows = (_abi.Attribute * max(len(pairs), 1))(
-            *[(_abi.text_of(name), value) for name, value in pairs.items()])
-        places = (c.c_int32 * max(len(experts or ()), 1))(*(experts or ()))
+        rows = _attributes(pairs)
+        places = _experts(experts or ())
         params = _abi.sized(
             _abi.SessionParams, role=_abi.choice(_abi.ROLES, role, "role"),
             address=_abi.text_of(address, "address"),
@@ -426,9 +440,14 @@ class Session(Handle):
         params = _abi.sized(_abi.ReceiveParams, version=version,
                             deadline_ns=_nanoseconds(timeout),
                             event=devices.event_of(event))
-        pointer = self.pointer
-        self.blocking(lambda: _abi.lib().dyt_session_receive_with(
-            pointer, c.byref(params), c.byref(row)))
+        pointer, self.hook_failure = self.pointer, None
+        try:
+            self.blocking(lambda: _abi.lib().dyt_session_receive_with(
+                pointer, c.byref(params), c.byref(row)))
+        except errors.Error as problem:
+            if self.hook_failure is None:
+                raise
+            raise problem from self.hook_failure
         return _report(row)
 
     def valid(self) -> int:
@@ -459,7 +478,7 @@ class Session(Handle):
                   release: Optional[Callable[[int], None]] = None,
                   restore: Optional[Callable[[int], None]] = None) -> None:
         """Called in the thread that receives.  One that raises ends the
-        receive with CancelledError."""
+        receive with an error, whose cause it is."""
 
         def guarded(hook: Optional[Callable[..., None]]) -> Any:
             def call(_: Any, *arguments: int) -> int:
@@ -468,7 +487,7 @@ class Session(Handle):
                         hook(*arguments)
                     return 0
                 except Exception as problem:
-                    self.hook_failure = problem
+                    self.hook_failure = problem  # raised by receive()
                     return errors.CancelledError.status
             return call
 

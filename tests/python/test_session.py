@@ -292,11 +292,32 @@ def a_session_is_its_process_s_alone():
         assert there() is None and "closed" in repr(session)
         support.raises(errors.StateError, session.__enter__, "closed")
         for wrong in ({"quorum": -1}, {"cap_bytes": "1GB"}, {"timeout": "3"},
-                      {"attributes": {"a": "b"}}, {"pool": "a\0b"}):
+                      {"attributes": {"a": "b"}}, {"experts": [1 << 40]},
+                      {"attributes": {"a": 1 << 70}}, {"pool": "a\0b"}):
             support.raises(errors.InvalidError, lambda w=wrong: dynatrain.Session(
                 "trainer", address=f"unix:{folder}/t.sock", **w))
         support.raises(errors.InputOutputError, lambda: dynatrain.Session(
             "trainer", address="unix:/proc/none/s.sock"), "/proc/none")
+
+
+def a_hook_s_own_failure_is_told():
+    def refuses():
+        raise KeyError("no room")
+
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"address": f"unix:{folder}/s.sock", "timeout": 30}
+        with dynatrain.Session("trainer", **options) as trainer, \
+                dynatrain.Session("receiver", **options) as receiver:
+            trainer.publish([Row("a", Array(2))])
+            receiver.publish([Row("a", Array(2))])
+            receiver.set_hooks(pause=refuses)
+            ticket = trainer.offer(1)
+            problem = support.raises(
+                errors.StateError, lambda: receiver.receive(1, 30), "pause hook")
+            assert isinstance(problem.__cause__, KeyError), problem.__cause__
+            receiver.set_hooks()
+            receiver.receive(1, 30)
+            assert ticket.wait(30)
 
 
 def rows_are_named_by_what_is_wrong_with_them():
@@ -330,5 +351,6 @@ if __name__ == "__main__":
         support.run(nobody_listens, an_early_interrupt_ends_the_call_too,
                     a_join_ends_at_an_interrupt_too,
                     a_session_is_its_process_s_alone,
+                    a_hook_s_own_failure_is_told,
                     rows_are_named_by_what_is_wrong_with_them,
                     staged, in_place, mapped)
