@@ -8,12 +8,12 @@ resume.  Standard library only.
         servers.update(version)
 """
 
-import concurrent.futures
 import contextlib
 import http.client
 import json
 import re
 import select
+import threading
 import time
 import urllib.error
 import urllib.parse
@@ -138,11 +138,25 @@ class Servers:
 
     def each(self, call: Callable[[int, str], Any]) -> List[Any]:
         """Of every server at once; the first failure is raised when all have
-        ended."""
-        with concurrent.futures.ThreadPoolExecutor(len(self.urls)) as pool:
-            calls = [pool.submit(call, index, url)
-                     for index, url in enumerate(self.urls)]
-        return [done.result() for done in calls]
+        ended.  A process that is interrupted meanwhile ends without them."""
+        answers: Dict[int, Any] = {}
+        failures: Dict[int, BaseException] = {}
+
+        def one(index: int, url: str) -> None:
+            try:
+                answers[index] = call(index, url)
+            except BaseException as problem:
+                failures[index] = problem
+
+        threads = [threading.Thread(target=one, args=place, daemon=True)
+                   for place in enumerate(self.urls)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failures[min(failures)]
+        return [answers[index] for index in range(len(self.urls))]
 
     def _tried(self, call: Callable[[int, str], Any],
                but: Iterable[int] = ()) -> Dict[int, errors.Error]:
