@@ -34,6 +34,8 @@
       "libdynatrain.so)")                                                      \
     X(VLLM, "DYNATRAIN_VLLM", NULL, "JSON object",                             \
       "options of the vLLM backend that its init_info does not give")          \
+    X(SGLANG, "DYNATRAIN_SGLANG", NULL, "JSON object",                         \
+      "options of SGLang's workers that no update gave them")                  \
     X(PREFIX, "DYNATRAIN_PREFIX", NULL, "folder",                              \
       "where make looks for libraries besides the system's places")
 

@@ -2,6 +2,8 @@
 their place in the replica, layers that cannot be written."""
 
 import inspect
+import json
+import os
 from typing import Any, Dict, List, Optional, Tuple
 
 from dynatrain import errors
@@ -18,6 +20,16 @@ FAMILIES = {"qwen3_moe": "vllm/qwen3_moe", "mixtral": "vllm/mixtral",
 def rules_of(given: Optional[str], model_type: str) -> Optional[Rules]:
     """The table that was given by name or path, else that of the model."""
     return load(given or FAMILIES.get(model_type, "vllm/llama"))
+
+
+def options(variable: str, given: Dict[str, Any]) -> Dict[str, Any]:
+    """Options that were given, over those of the environment."""
+    text = os.environ.get(variable) or "{}"
+    try:
+        return {**json.loads(text), **given}
+    except (ValueError, TypeError) as problem:
+        raise errors.ConfigError(
+            f"{variable}={text}: no JSON object: {problem}") from None
 
 
 def known(given: Dict[str, Any]) -> None:

@@ -13,7 +13,6 @@ one of any loader does there.
 
 import json
 import logging
-import os
 from typing import Any, Dict, Iterable, Tuple
 
 from dynatrain import _server, errors
@@ -54,9 +53,9 @@ class Server:
     """One worker's model."""
 
     def __init__(self, model: Any, **given: Any) -> None:
-        text = os.environ.get("DYNATRAIN_SGLANG", "")
-        options = {**(json.loads(text) if text else {}), **given}
+        options = _server.options("DYNATRAIN_SGLANG", given)
         _server.refuse(model)
+        _server.known(options)
         rules = _server.rules_of(options.pop("rules", None),
                                  getattr(model.config, "model_type", ""))
         self.session = Session("receiver", **{**_place(model), **options})

@@ -7,9 +7,7 @@ point of this package registers it (dynatrain.vllm_engine).  Older ones:
 its methods.  Options come with init_info, else from the JSON of DYNATRAIN_VLLM.
 """
 
-import json
 import logging
-import os
 from typing import Any, Dict, List, Optional
 
 import torch
@@ -19,6 +17,7 @@ from dynatrain.session import Report
 from dynatrain.torch import Receiver, tensor_over
 
 log = logging.getLogger("dynatrain")
+VARIABLE = "DYNATRAIN_VLLM"
 
 
 def register() -> None:
@@ -30,19 +29,9 @@ def register() -> None:
         return
     if "dynatrain" not in Factory._registry:
         Factory.register_engine("dynatrain", "dynatrain.vllm_engine", "Engine")
-    if options({}).get("pack") is False:  # CPU: weights stay as they lie
+    if _server.options(VARIABLE, {}).get("pack") is False:  # CPU: weights stay as they lie
         from vllm import _custom_ops
         _custom_ops._supports_onednn = False
-
-
-def options(given: Dict[str, Any]) -> Dict[str, Any]:
-    """Options that were given, over those of the environment."""
-    text = os.environ.get("DYNATRAIN_VLLM") or "{}"
-    try:
-        return {**json.loads(text), **given}
-    except (ValueError, TypeError) as problem:
-        raise errors.ConfigError(
-            f"DYNATRAIN_VLLM={text}: no JSON object: {problem}") from None
 
 
 class Server:
@@ -57,7 +46,7 @@ class Server:
         self.failure: Optional[BaseException] = None
         self.report: Optional[Report] = None
         self.packed: Dict[int, List[Any]] = {}  # row -> modules to pack again
-        self._guarded(self._join, options(given))
+        self._guarded(self._join, _server.options(VARIABLE, given))
 
     def _guarded(self, call: Any, *arguments: Any) -> Any:
         """All ranks end with the same status, but only the last one raises:

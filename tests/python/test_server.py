@@ -4,6 +4,10 @@ die.  No framework is needed."""
 
 import http.server
 import json
+import os
+import signal
+import subprocess
+import sys
 import threading
 
 import support  # noqa: F401  (finds the package)
@@ -192,6 +196,48 @@ def a_server_that_dies_holds_up_nobody():
                    "refused")
 
 
+class Holding(http.server.BaseHTTPRequestHandler):
+    """Is well, and does not answer before it is told to."""
+
+    was_asked, may_answer = threading.Event(), threading.Event()
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+    def do_POST(self):
+        self.was_asked.set()
+        self.may_answer.wait(300)
+        self.close_connection = True
+
+    def log_message(self, *about):
+        pass
+
+
+def an_interrupted_trainer_waits_for_no_server():
+    """It ends by the interrupt, whatever it has asked of a server."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Holding)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_address[1]}"
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", "import signal, sys, dynatrain.vllm_http as v\n"
+         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+         "v.Servers(sys.argv[1:]).update(1)", url], stderr=subprocess.PIPE,
+        text=True, env={**os.environ,
+                        "PYTHONPATH": str(support.ROOT / "python")})
+    try:
+        assert Holding.was_asked.wait(60)
+        trainer.send_signal(signal.SIGINT)
+        assert "KeyboardInterrupt" in trainer.communicate(timeout=120)[1]
+    finally:
+        trainer.kill()
+        trainer.communicate()
+        Holding.may_answer.set()
+        server.shutdown()
+        server.server_close()
+
+
 def what_servers_say_is_unwrapped():
     said = json.dumps({"error": {"message": "Call to collective_rpc method "
                                  "failed: Worker failed with error 'a 'b' c', "
@@ -203,6 +249,22 @@ def what_servers_say_is_unwrapped():
     for urls in ([], ["localhost:1"], "http://h", ["http://h", "http://h"]):
         support.raises(errors.InvalidError,
                        lambda given=urls: vllm_http.Servers(given), "HOST:PORT")
+
+
+def options_of_the_environment_are_read():
+    variable = "DYNATRAIN_SGLANG"
+    try:
+        for text, want in (("", {"job": "a"}), ('{"job": "b", "rules": "r"}',
+                                                {"job": "a", "rules": "r"})):
+            os.environ[variable] = text
+            assert _server.options(variable, {"job": "a"}) == want
+        for text in ("job=b", "[1]", '"x"'):
+            os.environ[variable] = text
+            support.raises(errors.ConfigError,
+                           lambda: _server.options(variable, {}), variable,
+                           text, "JSON object")
+    finally:
+        del os.environ[variable]
 
 
 def options_that_nobody_knows_are_named():
@@ -270,7 +332,9 @@ if __name__ == "__main__":
                 packed_rows_are_lent_memory, tied_rows_are_one,
                 places_count_stages_first, experts_are_those_of_the_map,
                 tied_to_another_model,
+                an_interrupted_trainer_waits_for_no_server,
                 what_servers_say_is_unwrapped,
+                options_of_the_environment_are_read,
                 options_that_nobody_knows_are_named,
                 a_draft_has_a_job_of_its_own, a_server_that_dies_holds_up_nobody,
                 a_dead_server_fails_nobody_else,
