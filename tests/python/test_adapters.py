@@ -157,7 +157,7 @@ def generation_of(mode, url):
         from trl.generation.vllm_generation import VLLMGeneration
         made = VLLMGeneration.__new__(VLLMGeneration)
     except ImportError:
-        made = types.SimpleNamespace(sync_weights=None)
+        made = types.SimpleNamespace(sync_weights=lambda: None)
     made.mode, made.server_base_url, made.enable_sleep_mode = mode, url, True
     made.tensor_parallel_size = 1
 
