@@ -12,5 +12,6 @@ case ${1:-} in
   *) echo "usage: format.sh [--check]" >&2; exit 2 ;;
 esac
 find bench bridge cli core lib rollout score tests trainer \
-  -type f \( -name '*.[ch]' -o -name '*.cc' -o -name '*.cpp' -o -name '*.hpp' \) -print0 2>/dev/null |
+  -type f -regextype posix-extended \
+  -regex '.*\.(c|h|cc|cpp|hpp|cu|cuh)' -print0 2>/dev/null |
   xargs -0 -r clang-format "${how[@]}"

@@ -329,11 +329,8 @@ static enum dyt_status copy_bytes(int from, int to, const char *what)
         return DYTI_FAIL(DYT_ERR_NOMEM, "%s", what);
     }
     while (st == DYT_OK) {
-        ssize_t got = pread(from, buffer, COPY_BYTES, (off_t)at);
+        ssize_t got = dyti_pread_most(from, buffer, COPY_BYTES, at);
 
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
         if (got < 0) {
             st = DYTI_FAIL(DYT_ERR_IO, "%s: %s", what, strerror(errno));
         }

@@ -2,6 +2,8 @@
  * the page cache, in little memory. */
 #include "format/checkpoint_dir.h"
 
+#include "format/file.h"
+
 #include "base/hash.h"
 #include "base/pool.h"
 
@@ -40,29 +42,6 @@ static void fail(struct reading *r, size_t file, int why)
     }
 }
 
-/* As much as there is of the piece; < 0: errno. */
-static ssize_t read_piece(int fd, unsigned char *to, size_t bytes, uint64_t at)
-{
-    size_t done = 0;
-
-    while (done < bytes) {
-        ssize_t got =
-            pread(fd, to + done, bytes - done, (off_t)(at + (uint64_t)done));
-
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got < 0) {
-            return -1;
-        }
-        if (got == 0) {
-            break;
-        }
-        done += (size_t)got;
-    }
-    return (ssize_t)done;
-}
-
 static void hash_block(struct reading *r, size_t file, size_t block,
                        unsigned char *scratch)
 {
@@ -79,7 +58,7 @@ static void hash_block(struct reading *r, size_t file, size_t block,
     }
     while (at < end) {
         size_t take = end - at < PIECE_BYTES ? (size_t)(end - at) : PIECE_BYTES;
-        ssize_t got = read_piece(fd, scratch, take, at);
+        ssize_t got = dyti_pread_most(fd, scratch, take, at);
 
         if (got < 0 || (size_t)got < take) {
             fail(r, file, got < 0 ? errno : 0);

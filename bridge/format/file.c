@@ -28,27 +28,41 @@ bool dyti_file_exists(const char *path)
     return access(path, R_OK) == 0;
 }
 
-static enum dyt_status read_all(int fd, const char *path, char *to,
-                                size_t size_bytes)
+ssize_t dyti_pread_most(int fd, void *bytes, size_t size_bytes, uint64_t offset)
 {
+    char *to = bytes;
     size_t done = 0;
 
     while (done < size_bytes) {
-        ssize_t got = read(fd, to + done, size_bytes - done);
+        ssize_t got =
+            pread(fd, to + done, size_bytes - done, (off_t)(offset + done));
 
         if (got < 0 && errno == EINTR) {
             continue;
         }
         if (got < 0) {
-            return DYTI_FAIL(DYT_ERR_IO, "%s: %s", path, strerror(errno));
+            return -1;
         }
         if (got == 0) {
-            return DYTI_FAIL(DYT_ERR_IO, "%s: became shorter while it was read",
-                             path);
+            break;
         }
         done += (size_t)got;
     }
-    return DYT_OK;
+    return (ssize_t)done;
+}
+
+static enum dyt_status read_all(int fd, const char *path, char *to,
+                                size_t size_bytes)
+{
+    ssize_t got = dyti_pread_most(fd, to, size_bytes, 0);
+
+    if (got < 0) {
+        return DYTI_FAIL(DYT_ERR_IO, "%s: %s", path, strerror(errno));
+    }
+    return (size_t)got == size_bytes
+               ? DYT_OK
+               : DYTI_FAIL(DYT_ERR_IO, "%s: became shorter while it was read",
+                           path);
 }
 
 /* A pipe or device has no size to trust; only regular files are read whole. */

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define DYTI_PATH_BYTES 4096u
 
@@ -35,6 +36,12 @@ enum dyt_status dyti_file_read(const char *path, uint64_t most_bytes,
  */
 enum dyt_status dyti_file_write(const char *path, const void *bytes,
                                 size_t size_bytes);
+
+/* As much of an open file as there is from `offset` on, size_bytes at most,
+ * through short reads and signals.
+ * @return bytes read: fewer only at the end of the file; < 0: errno says why */
+ssize_t dyti_pread_most(int fd, void *bytes, size_t size_bytes,
+                        uint64_t offset);
 
 /* Every byte to an open file at `offset`, through short writes and signals.
  * `what` names the file in messages. */

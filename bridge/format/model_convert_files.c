@@ -70,7 +70,7 @@ static void ticket_text(const struct dyti_conversion *c, char *buf)
 static bool same_ticket(int fd, const char *text)
 {
     char old[TICKET_BYTES];
-    ssize_t got = pread(fd, old, sizeof(old) - 1, 0);
+    ssize_t got = dyti_pread_most(fd, old, sizeof(old) - 1, 0);
 
     if (got < 0) {
         return false;
@@ -165,7 +165,7 @@ static bool is_done(const char *path, const struct dyti_shards_file *f)
     fd = open(path, O_RDONLY | O_CLOEXEC);
     header = malloc(f->plan.header_bytes);
     if (fd >= 0 && header != NULL) {
-        same = pread(fd, header, f->plan.header_bytes, 0) ==
+        same = dyti_pread_most(fd, header, f->plan.header_bytes, 0) ==
                    (ssize_t)f->plan.header_bytes &&
                memcmp(header, f->plan.header, f->plan.header_bytes) == 0;
     }
