@@ -49,10 +49,7 @@ static void trip_rank(struct dyt_rank *me)
     const struct trip *trip = me->arg;
     struct sw_rank rank;
 
-    if (sw_rank_open(&rank, me, trip->seed, trip->world_size, trip->memory) !=
-        DYT_OK) {
-        rank_wrong(me, "%s", dyti_error_text());
-    } else {
+    if (sw_enter(&rank, me, trip->seed, trip->world_size, trip->memory)) {
         trip->body(&rank, trip);
     }
     sw_rank_close(&rank);
@@ -201,15 +198,11 @@ static void one_way(struct sw_rank *rank, const struct trip *trip)
 {
     struct dyt_rank *me = rank->me;
     struct dyti_switch_report report;
-    struct dyti_switch_order order = {.epoch = 1,
-                                      .version = 1,
-                                      .unmanaged = true,
-                                      .verify = DYTI_VERIFY_FULL};
 
     for (uint64_t n = 1; n <= ROUND_TRIPS; n++) {
+        struct dyti_switch_order order = sw_order(n, n, DYTI_VERIFY_FULL);
+
         sw_update(rank, DYTI_ARENA_TRAIN, n);
-        order.epoch = order.version = n;
-        order.keep_abandoned = true;
         rank_ok(me, sw_switch(rank, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT,
                               &trip->options, &order, &report));
         rank_true(me, sw_check(rank, DYTI_ARENA_ROLLOUT, DYTI_PARAM, n));
@@ -341,11 +334,7 @@ static void spoiled(struct sw_rank *rank, const struct trip *trip)
     struct spoiler spoiler = {.rank = rank,
                               .victim = trip->victim,
                               .mode = trip->memory->options.mode};
-    struct dyti_switch_order order = {.epoch = 1,
-                                      .version = 1,
-                                      .unmanaged = true,
-                                      .keep_abandoned = true,
-                                      .verify = DYTI_VERIFY_FULL};
+    struct dyti_switch_order order = sw_order(1, 1, DYTI_VERIFY_FULL);
     bool apart = spoiler.mode != DYTI_MODE_TRANSACTIONAL;
     uint64_t live;
     enum dyt_status st;

@@ -1,7 +1,7 @@
 /* Ranks on two hosts, shown with two network namespaces and a cable between
  * them: groups over gloo, and a switch whose links between the hosts go by
  * messages.  Skipped by name where namespaces are not permitted. */
-#include "switch_world.h"
+#include "switch_scene.h"
 
 #include "comm/gloo/gloo.h"
 #include "mover/message/message.h"
@@ -110,9 +110,7 @@ static void host_rank(struct dyt_rank *me)
     while (atomic_load(hosts->ready) < 3) {
     }
     address = me->rank == 0 ? "10.77.3.1" : "10.77.3.2";
-    if (sw_rank_open(&rank, me, hosts->seed, 2, hosts->memory) != DYT_OK) {
-        rank_wrong(me, "%s", dyti_error_text());
-    } else {
+    if (sw_enter(&rank, me, hosts->seed, 2, hosts->memory)) {
         trip(&rank);
     }
     sw_rank_close(&rank);
@@ -132,16 +130,11 @@ static void a_switch_between_two_hosts(void **state)
     for (uint64_t seed = 1; seed <= 3; seed++) {
         struct hosts hosts = {
             .ready = (void *)page, .pid = (void *)(page + 64), .seed = seed};
-        struct sw_memory memory;
-        struct sw_case c;
+        struct sw_stage stage = {
+            .kind = DYT_RANKS_PROCESSES, .seed = seed, .world_size = 2};
 
         memset(page, 0, 4096);
-        assert_ok(sw_case_init(&c, seed, 2));
-        sw_memory_open(&memory, &c, DYT_RANKS_PROCESSES);
-        hosts.memory = &memory;
-        dyt_ranks_run(DYT_RANKS_PROCESSES, 2, host_rank, &hosts);
-        sw_memory_close(&memory, 2);
-        sw_case_fini(&c);
+        sw_play(&stage, host_rank, &hosts, &hosts.memory);
     }
     munmap(page, 4096);
 }

@@ -1,7 +1,7 @@
 /* What a replica has lost comes back from its siblings: bit for bit, into the
  * same memory, in every mode and by every mover; nobody else notices.  Where no
  * rank holds it any more, all ranks say so alike. */
-#include "switch_world.h"
+#include "switch_scene.h"
 
 #include "edm/heal.h"
 #include "mover/message/message.h"
@@ -47,8 +47,7 @@ static void lose(struct sw_rank *rank)
 static void to_rollout(struct sw_rank *rank, const struct scene *scene)
 {
     struct dyti_switch_report report;
-    struct dyti_switch_order order = {
-        .epoch = 1, .version = 1, .unmanaged = true, .keep_abandoned = true};
+    struct dyti_switch_order order = sw_order(1, 1, DYTI_VERIFY_OFF);
 
     sw_update(rank, DYTI_ARENA_TRAIN, 1);
     rank_ok(rank->me, sw_switch(rank, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT,
@@ -164,20 +163,11 @@ static void heal_rank(struct dyt_rank *me)
     const struct scene *scene = me->arg;
     struct sw_rank rank;
 
-    if (sw_rank_open(&rank, me, scene->seed, scene->world_size,
-                     scene->memory) != DYT_OK) {
-        rank_wrong(me, "%s", dyti_error_text());
-    } else {
+    if (sw_enter(&rank, me, scene->seed, scene->world_size, scene->memory)) {
         heal_world(&rank, scene);
     }
-    if (me->wrong[0] != '\0') {
-        size_t used = strlen(me->wrong);
-
-        snprintf(me->wrong + used, sizeof(me->wrong) - used,
-                 " [%s, seed %" PRIu64 "]",
-                 dyti_switch_mode_name(scene->memory->options.mode),
-                 scene->seed);
-    }
+    rank_where(me, " [%s, seed %" PRIu64 "]",
+               dyti_switch_mode_name(scene->memory->options.mode), scene->seed);
     sw_rank_close(&rank);
 }
 

@@ -222,10 +222,8 @@ static void cycle(struct sw_rank *rank, const struct scene *scene, uint64_t n,
 
     sw_update(rank, DYTI_ARENA_TRAIN, n + 1);
     for (uint32_t i = 0; i < 2; i++) {
-        struct dyti_switch_order order = {.epoch = 2 * n + i + 1,
-                                          .version = n + 1,
-                                          .unmanaged = true,
-                                          .keep_abandoned = true};
+        struct dyti_switch_order order =
+            sw_order(2 * n + i + 1, n + 1, DYTI_VERIFY_OFF);
         struct dyti_world_switch_memory memory;
         struct dyti_switch_report report;
         struct dyti_switch *self = NULL;

@@ -2,6 +2,7 @@
  * than any clock: a later call is answered for itself, and what was given up is
  * not done behind its back. */
 #include "lib/session_internal.h"
+#include "session_manager.h"
 #include "session_world.h"
 
 #define MS 1000000ll
@@ -10,8 +11,7 @@
  */
 
 struct held_manager {
-    struct dyti_session_manager *manager;
-    pthread_t thread;
+    struct manager_thread manager;
     pthread_mutex_t door; /* whoever has it holds the manager */
     atomic_bool at_door;  /* it has something to say about pool "held" */
 };
@@ -27,29 +27,19 @@ static void say_at_door(void *arg, const char *line)
     }
 }
 
-static void *run_manager(void *arg)
-{
-    (void)dyti_session_manager_run(arg);
-    return NULL;
-}
-
-static void manager_open(struct held_manager *h, const char *address)
+static void held_start(struct held_manager *h, const char *address)
 {
     struct dyti_manager_params p = {
         .address = address, .say = say_at_door, .say_arg = h};
 
     memset(h, 0, sizeof(*h));
     pthread_mutex_init(&h->door, NULL);
-    assert_ok(dyti_session_manager_open(&p, &h->manager));
-    assert_int_equal(0,
-                     pthread_create(&h->thread, NULL, run_manager, h->manager));
+    manager_start(&h->manager, &p);
 }
 
-static void manager_close(struct held_manager *h)
+static void held_stop(struct held_manager *h)
 {
-    dyti_session_manager_stop(h->manager);
-    pthread_join(h->thread, NULL);
-    dyti_session_manager_close(h->manager);
+    manager_stop(&h->manager);
     pthread_mutex_destroy(&h->door);
 }
 
@@ -105,7 +95,7 @@ static void a_late_answer_is_nobodys(void **state)
     third.join.pool = "held";
     t.join.timeout_ns = r.join.timeout_ns = third.join.timeout_ns =
         120 * SECOND;
-    manager_open(&h, t.address);
+    held_start(&h, t.address);
     assert_ok(enter(&t));
     assert_ok(enter(&r));
     pthread_mutex_lock(&h.door);
@@ -130,7 +120,7 @@ static void a_late_answer_is_nobodys(void **state)
     leave(&third);
     leave(&r);
     leave(&t);
-    manager_close(&h);
+    held_stop(&h);
 }
 
 /* A server whose pause takes until it is let go. */

@@ -2,6 +2,7 @@
  * out of order.  Each is told what and why; nothing hangs, and the job goes on.
  */
 #include "lib/session_internal.h"
+#include "session_manager.h"
 #include "session_world.h"
 
 #define MS 1000000ll
@@ -179,21 +180,14 @@ static void an_attribute_has_a_name(void **state)
     leave(&m);
 }
 
-static void *run_manager(void *arg)
-{
-    (void)dyti_session_manager_run(arg);
-    return NULL;
-}
-
 /* A manager that serves whatever job comes: a name that was a mistake goes with
  * who made it. */
 static void a_jobs_name_goes_with_its_last_member(void **state)
 {
     const char *folder = session_folder();
-    struct dyti_session_manager *manager = NULL;
+    struct manager_thread manager;
     struct dyti_manager_params p = {0};
     struct member wrong, t, r;
-    pthread_t thread;
 
     (void)state;
     describe(&wrong, folder, DYT_ROLE_RECEIVER, 0, 0, 1);
@@ -202,8 +196,7 @@ static void a_jobs_name_goes_with_its_last_member(void **state)
     t.join.host_manager = 2;
     wrong.join.job = "jbo";
     p.address = t.address;
-    assert_ok(dyti_session_manager_open(&p, &manager));
-    assert_int_equal(0, pthread_create(&thread, NULL, run_manager, manager));
+    manager_start(&manager, &p);
     /* one that was not even let in */
     wrong.join.rank = 5;
     assert_status(DYT_ERR_CONFIG,
@@ -218,9 +211,7 @@ static void a_jobs_name_goes_with_its_last_member(void **state)
     send_version(&t, &r, 1);
     leave(&r);
     leave(&t);
-    dyti_session_manager_stop(manager);
-    pthread_join(thread, NULL);
-    dyti_session_manager_close(manager);
+    manager_stop(&manager);
 }
 
 /* A manager that is slow to say who left. */
@@ -239,18 +230,16 @@ static void say_slowly(void *arg, const char *line)
 static void leaving_returns_when_the_manager_knows(void **state)
 {
     const char *folder = session_folder();
-    struct dyti_session_manager *manager = NULL;
+    struct manager_thread manager;
     struct dyti_manager_params p = {.say = say_slowly};
     atomic_bool left = false;
     struct member m;
-    pthread_t thread;
 
     (void)state;
     describe(&m, folder, DYT_ROLE_RECEIVER, 0, 0, 1);
     p.address = m.address;
     p.say_arg = &left;
-    assert_ok(dyti_session_manager_open(&p, &manager));
-    assert_int_equal(0, pthread_create(&thread, NULL, run_manager, manager));
+    manager_start(&manager, &p);
     for (uint32_t turn = 0; turn < 3; turn++) {
         atomic_store(&left, false);
         assert_ok(dyt_session_join(&m.join, &m.session));
@@ -259,9 +248,7 @@ static void leaving_returns_when_the_manager_knows(void **state)
     }
     m.session = NULL;
     leave(&m);
-    dyti_session_manager_stop(manager);
-    pthread_join(thread, NULL);
-    dyti_session_manager_close(manager);
+    manager_stop(&manager);
 }
 
 /* ---- order --------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* Switches between drawn layouts and residencies: every byte arrives, addresses
  * stay, nothing grows.  Ranks as threads and as processes. */
-#include "switch_world.h"
+#include "switch_scene.h"
 
 #define ROUND_TRIPS sw_rounds(5u, 3u)
 
@@ -90,10 +90,7 @@ static void trip_rank(struct dyt_rank *me)
     const struct trip *trip = me->arg;
     struct sw_rank rank;
 
-    if (sw_rank_open(&rank, me, trip->seed, trip->world_size, trip->memory) !=
-        DYT_OK) {
-        rank_wrong(me, "%s", dyti_error_text());
-    } else {
+    if (sw_enter(&rank, me, trip->seed, trip->world_size, trip->memory)) {
         trip_body(&rank, trip);
     }
     sw_rank_close(&rank);
@@ -102,17 +99,12 @@ static void trip_rank(struct dyt_rank *me)
 static void run_trip(enum dyt_ranks_kind kind, uint64_t seed)
 {
     struct trip trip = {.seed = seed, .world_size = 1 + sw_draw(seed, 8, 4)};
-    struct sw_case c;
-    struct sw_memory memory;
+    struct sw_stage stage = {
+        .kind = kind, .seed = seed, .world_size = trip.world_size};
 
     trip.options.side = sw_draw(seed, 9, 2) ? DYTI_SIDE_PUSH : DYTI_SIDE_PULL;
-    assert_ok(sw_case_init(&c, seed, trip.world_size));
-    sw_memory_open(&memory, &c, kind);
-    trip.memory = &memory;
     print_message("seed %" PRIu64 ": %u ranks\n", seed, trip.world_size);
-    dyt_ranks_run(kind, trip.world_size, trip_rank, &trip);
-    sw_memory_close(&memory, trip.world_size);
-    sw_case_fini(&c);
+    sw_play(&stage, trip_rank, &trip, &trip.memory);
 }
 
 /* 20 draws × 10 switches by threads, as many by processes. */

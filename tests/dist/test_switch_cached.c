@@ -3,7 +3,7 @@
  * however much there is to move: counted, not assumed.  A thousand switches
  * leave memory, files and addresses as they were. */
 #include "count_alloc.h"
-#include "switch_world.h"
+#include "switch_scene.h"
 
 #include "mover/message/message.h"
 
@@ -85,11 +85,7 @@ static void meet(const struct plan *plan, uint32_t n)
 static void one(struct sw_rank *rank, const struct plan *plan, uint64_t epoch)
 {
     struct dyti_switch_report report;
-    struct dyti_switch_order order = {.epoch = epoch,
-                                      .version = epoch,
-                                      .unmanaged = true,
-                                      .keep_abandoned = true,
-                                      .verify = DYTI_VERIFY_SAMPLE};
+    struct dyti_switch_order order = sw_order(epoch, epoch, DYTI_VERIFY_SAMPLE);
     bool there = epoch % 2 == 1;
 
     rank_ok(rank->me,
@@ -176,12 +172,10 @@ static void cached_rank(struct dyt_rank *me)
     struct plan *plan = me->arg;
     struct sw_rank rank;
 
-    if (sw_rank_open(&rank, me, plan->seed, plan->world_size, plan->memory) !=
-        DYT_OK) {
-        rank_wrong(me, "%s", dyti_error_text());
-        atomic_fetch_add(plan->met, 1u << 20); /* nobody waits for this one */
-    } else {
+    if (sw_enter(&rank, me, plan->seed, plan->world_size, plan->memory)) {
         run_cached(&rank, plan);
+    } else {
+        atomic_fetch_add(plan->met, 1u << 20); /* nobody waits for this one */
     }
     sw_rank_close(&rank);
 }
@@ -197,17 +191,12 @@ static uint64_t run_plan(uint64_t seed, uint32_t world_size,
         .seed = seed,
         .world_size = world_size,
         .met = &met};
-    struct sw_case c;
-    struct sw_memory memory;
+    struct sw_stage stage = {
+        .kind = DYT_RANKS_THREADS, .seed = seed, .world_size = world_size};
 
     count_groups();
     sw_message = &dyti_mover_message;
-    assert_ok(sw_case_init(&c, seed, world_size));
-    sw_memory_open(&memory, &c, DYT_RANKS_THREADS);
-    plan.memory = &memory;
-    dyt_ranks_run(DYT_RANKS_THREADS, world_size, cached_rank, &plan);
-    sw_memory_close(&memory, world_size);
-    sw_case_fini(&c);
+    sw_play(&stage, cached_rank, &plan, &plan.memory);
     *out_messages = plan.messages;
     return plan.collectives;
 }

@@ -158,8 +158,7 @@ static void one_dies(struct sw_rank *rank, const struct trip *trip)
 {
     struct dyt_rank *me = rank->me;
     struct dyti_switch_report report;
-    struct dyti_switch_order order = {
-        .epoch = 1, .version = 1, .unmanaged = true, .keep_abandoned = true};
+    struct dyti_switch_order order = sw_order(1, 1, DYTI_VERIFY_OFF);
     enum dyt_status st;
     char name[32];
 
@@ -179,9 +178,7 @@ static void trip_rank(struct dyt_rank *me)
     const struct trip *trip = me->arg;
     struct sw_rank rank;
 
-    if (sw_rank_open(&rank, me, trip->index, RANKS, trip->memory) != DYT_OK) {
-        rank_wrong(me, "%s", dyti_error_text());
-    } else {
+    if (sw_enter(&rank, me, trip->index, RANKS, trip->memory)) {
         (trip->dies ? one_dies : there_and_back)(&rank, trip);
     }
     sw_rank_close(&rank);
@@ -206,8 +203,7 @@ static uint32_t run(enum dyt_ranks_kind kind, uint32_t index, uint64_t staging,
                         .options = {.mover = DYTI_WORLD_MESSAGE,
                                     .message_bytes = 512,
                                     .staging_bytes = staging}};
-    struct sw_case c;
-    struct sw_memory memory;
+    struct sw_stage stage = {.kind = kind, .seed = index, .world_size = RANKS};
     uint32_t seen;
 
     watched = dyti_mover_message;
@@ -216,14 +212,9 @@ static uint32_t run(enum dyt_ranks_kind kind, uint32_t index, uint64_t staging,
     watch.me = NULL;
     sw_message = &watched;
     sw_shape = &cases[index].shape;
-    assert_ok(sw_case_init(&c, index, RANKS));
-    sw_memory_open(&memory, &c, kind);
-    trip.memory = &memory;
     dyt_ranks_on_death = dies_at > 0 ? on_death : NULL;
-    dyt_ranks_run(kind, RANKS, trip_rank, &trip);
+    sw_play(&stage, trip_rank, &trip, &trip.memory);
     dyt_ranks_on_death = NULL;
-    sw_memory_close(&memory, RANKS);
-    sw_case_fini(&c);
     sw_shape = NULL;
     seen = atomic_load(trip.aborted);
     munmap(trip.aborted, 4096);

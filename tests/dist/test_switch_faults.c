@@ -62,10 +62,8 @@ static void play(enum dyt_ranks_kind kind, struct scene *scene)
 
 static void there_and_back(struct sw_rank *rank, uint64_t version)
 {
-    struct dyti_switch_order order = {.epoch = 2 * version,
-                                      .version = version,
-                                      .unmanaged = true,
-                                      .keep_abandoned = true};
+    struct dyti_switch_order order =
+        sw_order(2 * version, version, DYTI_VERIFY_OFF);
     struct dyti_switch_report report;
 
     sw_update(rank, DYTI_ARENA_TRAIN, version);
@@ -90,11 +88,7 @@ static uint32_t some_tensor(const struct sw_rank *rank)
 static void faulty_switch(struct sw_rank *rank, const struct scene *scene)
 {
     struct dyt_rank *me = rank->me;
-    struct dyti_switch_order order = {.epoch = 10,
-                                      .version = 2,
-                                      .unmanaged = true,
-                                      .verify = scene->verify,
-                                      .keep_abandoned = true};
+    struct dyti_switch_order order = sw_order(10, 2, scene->verify);
     struct dyti_switch_report report;
     bool seen = scene->verify == DYTI_VERIFY_FULL;
     enum dyt_status st;
@@ -281,16 +275,13 @@ static void deadly_switch(struct sw_rank *rank, const struct scene *scene)
 {
     struct dyt_rank *me = rank->me;
     struct killer killer = {.rank = rank, .scene = scene};
-    struct dyti_switch_order order = {.epoch = 10,
-                                      .version = 2,
-                                      .verify = DYTI_VERIFY_FULL,
-                                      .unmanaged = !scene->managed,
-                                      .at = kill_at,
-                                      .at_arg = &killer,
-                                      .keep_abandoned = true};
+    struct dyti_switch_order order = sw_order(10, 2, DYTI_VERIFY_FULL);
     struct dyti_switch_report report;
     enum dyt_status st;
 
+    order.unmanaged = !scene->managed;
+    order.at = kill_at;
+    order.at_arg = &killer;
     if (me->rank == RANKS) {
         manage(me, scene);
         return;
@@ -427,16 +418,12 @@ static void hung_switch(struct sw_rank *rank, const struct scene *scene)
 {
     struct dyt_rank *me = rank->me;
     struct killer killer = {.rank = rank, .scene = scene};
-    struct dyti_switch_order order = {.epoch = 10,
-                                      .version = 2,
-                                      .verify = scene->verify,
-                                      .unmanaged = true,
-                                      .at = hang_at,
-                                      .at_arg = &killer,
-                                      .keep_abandoned = true};
+    struct dyti_switch_order order = sw_order(10, 2, scene->verify);
     struct dyti_switch_report report;
     enum dyt_status st;
 
+    order.at = hang_at;
+    order.at_arg = &killer;
     sw_update(rank, DYTI_ARENA_TRAIN, 1);
     st = sw_switch(rank, DYTI_ARENA_TRAIN, DYTI_ARENA_ROLLOUT, NULL, &order,
                    &report);

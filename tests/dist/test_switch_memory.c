@@ -1,7 +1,7 @@
 /* What a switch takes is what was said before: source and destination regions,
  * by pages that were touched and by what is abandoned afterwards; and all ranks
  * refuse a cap alike, before anything moves: in place as the check has said. */
-#include "switch_world.h"
+#include "switch_scene.h"
 
 #include "cli/switch_memory.h"
 #include "mover/message/message.h"
@@ -126,10 +126,7 @@ static void trip_rank(struct dyt_rank *me)
     const struct trip *trip = me->arg;
     struct sw_rank rank;
 
-    if (sw_rank_open(&rank, me, trip->seed, trip->world_size, trip->memory) !=
-        DYT_OK) {
-        rank_wrong(me, "%s", dyti_error_text());
-    } else {
+    if (sw_enter(&rank, me, trip->seed, trip->world_size, trip->memory)) {
         trip_body(&rank);
     }
     sw_rank_close(&rank);
@@ -140,15 +137,10 @@ static void run_trips(enum dyt_ranks_kind kind, uint64_t first)
     for (uint64_t seed = first; seed < first + 15; seed++) {
         struct trip trip = {.seed = seed,
                             .world_size = 1 + sw_draw(seed, 8, 4)};
-        struct sw_case c;
-        struct sw_memory memory;
+        struct sw_stage stage = {
+            .kind = kind, .seed = seed, .world_size = trip.world_size};
 
-        assert_ok(sw_case_init(&c, seed, trip.world_size));
-        sw_memory_open(&memory, &c, kind);
-        trip.memory = &memory;
-        dyt_ranks_run(kind, trip.world_size, trip_rank, &trip);
-        sw_memory_close(&memory, trip.world_size);
-        sw_case_fini(&c);
+        sw_play(&stage, trip_rank, &trip, &trip.memory);
     }
 }
 
@@ -184,9 +176,7 @@ static void prepare_in_place(struct dyt_rank *me)
     struct sw_rank rank;
     enum dyt_status st;
 
-    if (sw_rank_open(&rank, me, p->seed, p->world_size, p->memory) != DYT_OK) {
-        rank_wrong(me, "%s", dyti_error_text());
-    } else {
+    if (sw_enter(&rank, me, p->seed, p->world_size, p->memory)) {
         st = dyti_world_prepare(rank.world, DYTI_ARENA_TRAIN,
                                 DYTI_ARENA_ROLLOUT, &options, &to, NULL);
         st = st != DYT_OK

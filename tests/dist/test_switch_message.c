@@ -29,10 +29,7 @@ static void trip_rank(struct dyt_rank *me)
     const struct trip *trip = me->arg;
     struct sw_rank rank;
 
-    if (sw_rank_open(&rank, me, trip->seed, trip->world_size, trip->memory) !=
-        DYT_OK) {
-        rank_wrong(me, "%s", dyti_error_text());
-    } else {
+    if (sw_enter(&rank, me, trip->seed, trip->world_size, trip->memory)) {
         for (uint64_t n = 0; n < ROUND_TRIPS && me->wrong[0] == '\0'; n++) {
             sw_there_and_back(&rank, n, &trip->options, sw_verify(n));
         }
@@ -53,8 +50,8 @@ static void run_trip(enum dyt_ranks_kind kind, uint64_t seed)
                     .strategy = strategy,
                     .message_bytes = sw_draw(seed, 72, 2) == 0 ? 4096 : 0,
                     .staging_bytes = staging[sw_draw(seed, 73, 3)]}};
-    struct sw_case c;
-    struct sw_memory memory;
+    struct sw_stage stage = {
+        .kind = kind, .seed = seed, .world_size = trip.world_size};
 
     sw_message = &dyti_mover_message;
     sw_host = NULL;
@@ -62,15 +59,10 @@ static void run_trip(enum dyt_ranks_kind kind, uint64_t seed)
         sw_host = sw_draw(seed, 75, 2) == 0 ? two_hosts : odd_hosts;
         trip.options.mover = DYTI_WORLD_AUTO;
     }
-    assert_ok(sw_case_init(&c, seed, trip.world_size));
-    sw_memory_open(&memory, &c, kind);
-    trip.memory = &memory;
     print_message("seed %" PRIu64 ": %u ranks, %s, staging %" PRIu64 "%s\n",
                   seed, trip.world_size, strategy->name,
                   trip.options.staging_bytes, sw_host == NULL ? "" : ", hosts");
-    dyt_ranks_run(kind, trip.world_size, trip_rank, &trip);
-    sw_memory_close(&memory, trip.world_size);
-    sw_case_fini(&c);
+    sw_play(&stage, trip_rank, &trip, &trip.memory);
     sw_host = NULL;
 }
 

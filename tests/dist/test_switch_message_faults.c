@@ -105,11 +105,7 @@ static void body(struct sw_rank *rank, const struct trip *trip)
 {
     struct dyt_rank *me = rank->me;
     struct dyti_switch_report report;
-    struct dyti_switch_order order = {.epoch = 1,
-                                      .version = 1,
-                                      .unmanaged = true,
-                                      .keep_abandoned = true,
-                                      .verify = DYTI_VERIFY_FULL};
+    struct dyti_switch_order order = sw_order(1, 1, DYTI_VERIFY_FULL);
     enum dyt_status st;
 
     sw_update(rank, DYTI_ARENA_TRAIN, 1);

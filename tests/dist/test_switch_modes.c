@@ -1,6 +1,6 @@
 /* The four modes: every byte arrives, addresses stay, memory is what the mode's
  * row says, and what a failure leaves is what the row promises. */
-#include "switch_world.h"
+#include "switch_scene.h"
 
 #include "mover/message/message.h"
 
@@ -22,20 +22,12 @@ static void trip_rank(struct dyt_rank *me)
     const struct trip *trip = me->arg;
     struct sw_rank rank;
 
-    if (sw_rank_open(&rank, me, trip->seed, trip->world_size, trip->memory) !=
-        DYT_OK) {
-        rank_wrong(me, "%s", dyti_error_text());
-    } else {
+    if (sw_enter(&rank, me, trip->seed, trip->world_size, trip->memory)) {
         trip->body(&rank, trip);
     }
-    if (me->wrong[0] != '\0') {
-        size_t used = strlen(me->wrong);
-
-        snprintf(me->wrong + used, sizeof(me->wrong) - used,
-                 " [%s, seed %" PRIu64 ", cap %" PRIu64 "]",
-                 dyti_switch_mode_name(trip->memory->options.mode), trip->seed,
-                 trip->memory->options.staging_bytes);
-    }
+    rank_where(me, " [%s, seed %" PRIu64 ", cap %" PRIu64 "]",
+               dyti_switch_mode_name(trip->memory->options.mode), trip->seed,
+               trip->memory->options.staging_bytes);
     sw_rank_close(&rank);
 }
 
@@ -45,18 +37,14 @@ static void play(enum dyt_ranks_kind kind, enum dyti_switch_mode mode,
     struct dyti_arena_options options = {.mode = mode,
                                          .work_bytes = SW_WORK_BYTES,
                                          .staging_bytes = staging_bytes};
-    struct sw_case c;
-    struct sw_memory memory;
+    struct sw_stage stage = {
+        .kind = kind, .seed = trip->seed, .options = &options};
 
     if (trip->world_size == 0) {
         trip->world_size = 1 + sw_draw(trip->seed, 8, 4);
     }
-    assert_ok(sw_case_init_mode(&c, trip->seed, trip->world_size, &options));
-    sw_memory_open(&memory, &c, kind);
-    trip->memory = &memory;
-    dyt_ranks_run(kind, trip->world_size, trip_rank, trip);
-    sw_memory_close(&memory, trip->world_size);
-    sw_case_fini(&c);
+    stage.world_size = trip->world_size;
+    sw_play(&stage, trip_rank, trip, &trip->memory);
 }
 
 /* ---- there and back ------------------------------------------------------ */

@@ -46,11 +46,7 @@ static void kill_at(void *arg, enum dyti_switch_point point)
 static struct dyti_switch_order order_of(const struct scene *scene,
                                          const struct sw_rank *rank)
 {
-    struct dyti_switch_order order = {.epoch = 10,
-                                      .version = 2,
-                                      .unmanaged = true,
-                                      .verify = DYTI_VERIFY_FULL,
-                                      .keep_abandoned = true};
+    struct dyti_switch_order order = sw_order(10, 2, DYTI_VERIFY_FULL);
 
     if (rank->me->rank != scene->victim) {
         return order;
@@ -71,8 +67,7 @@ static struct dyti_switch_order order_of(const struct scene *scene,
 
 static void first_version(struct sw_rank *rank)
 {
-    struct dyti_switch_order order = {
-        .epoch = 1, .version = 1, .unmanaged = true, .keep_abandoned = true};
+    struct dyti_switch_order order = sw_order(1, 1, DYTI_VERIFY_OFF);
     struct dyti_switch_report report;
 
     sw_update(rank, DYTI_ARENA_TRAIN, 1);
@@ -90,8 +85,7 @@ static void check_in_place(struct sw_rank *rank, struct scene *scene)
 {
     struct dyt_rank *me = rank->me;
     struct dyti_control_page *page = dyti_world_control(rank->world);
-    struct dyti_switch_order order = {
-        .epoch = 20, .version = 3, .unmanaged = true, .keep_abandoned = true};
+    struct dyti_switch_order order = sw_order(20, 3, DYTI_VERIFY_OFF);
     struct dyti_switch_report report;
     struct dyti_group all = dyti_world_all(rank->world);
     bool lost;
@@ -221,20 +215,13 @@ static void play_rank(struct dyt_rank *me)
     struct scene *scene = me->arg;
     struct sw_rank rank;
 
-    if (sw_rank_open(&rank, me, scene->seed, RANKS, scene->memory) != DYT_OK) {
-        rank_wrong(me, "%s", dyti_error_text());
-    } else {
+    if (sw_enter(&rank, me, scene->seed, RANKS, scene->memory)) {
         play_body(&rank, scene);
     }
-    if (me->wrong[0] != '\0') {
-        size_t used = strlen(me->wrong);
-
-        snprintf(me->wrong + used, sizeof(me->wrong) - used,
-                 " [%s, seed %" PRIu64 ", %s at rank %u, n %u, point %s]",
-                 dyti_switch_mode_name(scene->mode), scene->seed,
-                 fault_name[scene->fault], scene->victim, scene->nth,
-                 dyti_switch_point_name(scene->point));
-    }
+    rank_where(me, " [%s, seed %" PRIu64 ", %s at rank %u, n %u, point %s]",
+               dyti_switch_mode_name(scene->mode), scene->seed,
+               fault_name[scene->fault], scene->victim, scene->nth,
+               dyti_switch_point_name(scene->point));
     sw_rank_close(&rank);
 }
 

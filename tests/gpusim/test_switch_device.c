@@ -106,11 +106,8 @@ static void cached(struct sw_rank *rank, const struct scene *scene)
     sw_update(rank, DYTI_ARENA_TRAIN, 1);
     for (uint64_t n = 0; n < 24 && me->wrong[0] == '\0'; n++) {
         struct dyti_switch_report report;
-        struct dyti_switch_order order = {.epoch = n + 1,
-                                          .version = n + 1,
-                                          .unmanaged = true,
-                                          .keep_abandoned = true,
-                                          .verify = sw_verify(n / 4)};
+        struct dyti_switch_order order =
+            sw_order(n + 1, n + 1, sw_verify(n / 4));
 
         sw_meet(rank);
         if (n == 12) {

@@ -42,11 +42,8 @@ static enum dyt_status managed(struct sw_rank *rank, uint64_t n, bool out,
 {
     enum dyti_arena_slot from = out ? DYTI_ARENA_TRAIN : DYTI_ARENA_ROLLOUT;
     enum dyti_arena_slot to = out ? DYTI_ARENA_ROLLOUT : DYTI_ARENA_TRAIN;
-    struct dyti_switch_order order = {.epoch = 2 * n + (out ? 1 : 2),
-                                      .version = n + 1,
-                                      .unmanaged = true,
-                                      .keep_abandoned = true,
-                                      .verify = DYTI_VERIFY_SAMPLE};
+    struct dyti_switch_order order =
+        sw_order(2 * n + (out ? 1 : 2), n + 1, DYTI_VERIFY_SAMPLE);
     struct dyti_switch_report report;
     struct dyti_switch *self = NULL;
     enum dyt_status st =
@@ -215,11 +212,7 @@ static void broken(struct sw_rank *rank, const struct scene *scene)
 {
     struct dyt_rank *me = rank->me;
     struct dyti_switch_report report;
-    struct dyti_switch_order order = {.epoch = 1,
-                                      .version = 1,
-                                      .unmanaged = true,
-                                      .keep_abandoned = true,
-                                      .verify = DYTI_VERIFY_FULL};
+    struct dyti_switch_order order = sw_order(1, 1, DYTI_VERIFY_FULL);
     enum dyt_status st;
 
     sw_update(rank, DYTI_ARENA_TRAIN, 1);

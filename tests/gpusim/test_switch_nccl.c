@@ -104,11 +104,7 @@ static uint32_t play(enum dyt_ranks_kind kind, struct scene *scene)
 static enum dyt_status go(struct sw_rank *rank, uint64_t n,
                           struct dyti_switch_report *report)
 {
-    struct dyti_switch_order order = {.epoch = n + 1,
-                                      .version = n + 1,
-                                      .unmanaged = true,
-                                      .keep_abandoned = true,
-                                      .verify = sw_verify(n)};
+    struct dyti_switch_order order = sw_order(n + 1, n + 1, sw_verify(n));
     bool out = n % 2 == 0;
 
     return sw_switch(rank, out ? DYTI_ARENA_TRAIN : DYTI_ARENA_ROLLOUT,

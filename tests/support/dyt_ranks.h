@@ -44,6 +44,16 @@ struct dyt_rank {
         }                                                                      \
     } while (0)
 
+/* More about what went wrong, behind it: which of many cases it was. */
+#define rank_where(me, ...)                                                    \
+    do {                                                                       \
+        size_t rank_used = strlen((me)->wrong);                                \
+        if (rank_used > 0) {                                                   \
+            snprintf((me)->wrong + rank_used, sizeof((me)->wrong) - rank_used, \
+                     __VA_ARGS__);                                             \
+        }                                                                      \
+    } while (0)
+
 /* Give up on a failure: only in functions that return void. */
 #define rank_true(me, cond)                                                    \
     do {                                                                       \

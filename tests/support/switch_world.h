@@ -178,6 +178,19 @@ static inline void sw_update(const struct sw_rank *rank,
     }
 }
 
+/* To `version`: nobody manages it, and what it leaves behind stays to be looked
+ * at. */
+static inline struct dyti_switch_order sw_order(uint64_t epoch,
+                                                uint64_t version,
+                                                enum dyti_verify verify)
+{
+    return (struct dyti_switch_order){.epoch = epoch,
+                                      .version = version,
+                                      .unmanaged = true,
+                                      .verify = verify,
+                                      .keep_abandoned = true};
+}
+
 /* One switch; nobody manages it. */
 static inline enum dyt_status sw_switch(
     struct sw_rank *rank, enum dyti_arena_slot from, enum dyti_arena_slot to,
