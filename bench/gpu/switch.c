@@ -12,20 +12,6 @@
 
 #include <stdio.h>
 
-static const struct dyti_arch gibibyte = {.family = DYTI_LLAMA,
-                                          .vocab = 24576,
-                                          .hidden = 1024,
-                                          .layers = 16,
-                                          .q_heads = 16,
-                                          .kv_heads = 4,
-                                          .head_dim = 64,
-                                          .ffn = 4096,
-                                          .max_positions = 4096,
-                                          .rms_eps = 1e-5,
-                                          .init_std = 0.02,
-                                          .rope = {.theta = 10000},
-                                          .tied = true};
-
 static const struct team_device device = {.memory = &dyti_memory_cuda,
                                           .kernels = &dyti_kernels_cuda,
                                           .mover = &dyti_mover_direct_cuda};
@@ -87,7 +73,7 @@ static enum dyt_status measure(struct bench *bench, enum dyti_dtype dtype)
     if (!bench_wants(bench, name)) {
         return DYT_OK;
     }
-    st = team_open(&team, bench->quick ? &bench_tiny : &gibibyte, &shape);
+    st = team_open(&team, bench->quick ? &bench_tiny : &bench_gibibyte, &shape);
     if (st != DYT_OK) {
         return st;
     }

@@ -6,6 +6,7 @@
  */
 #include "bench.h"
 #include "device/host/memory.h"
+#include "shapes.h"
 #include "team.h"
 
 #include <stdio.h>
@@ -45,20 +46,6 @@ static const struct dyti_arch tiny_tensors = {.family = DYTI_LLAMA,
                                               .init_std = 0.02,
                                               .rope = {.theta = 10000},
                                               .tied = true};
-
-static const struct dyti_arch smollm2 = {.family = DYTI_LLAMA,
-                                         .vocab = 49152,
-                                         .hidden = 576,
-                                         .layers = 30,
-                                         .q_heads = 9,
-                                         .kv_heads = 3,
-                                         .head_dim = 64,
-                                         .ffn = 1536,
-                                         .max_positions = 8192,
-                                         .rms_eps = 1e-5,
-                                         .init_std = 0.02,
-                                         .rope = {.theta = 100000},
-                                         .tied = true};
 
 static double both(const struct team_trip *trip)
 {
@@ -207,7 +194,7 @@ static enum dyt_status run_messages(struct bench *bench,
                          false);
         }
         if (st == DYT_OK) {
-            st = contest(bench, "smollm2-135m", &smollm2, &shape, false);
+            st = contest(bench, "smollm2-135m", &bench_smollm2, &shape, false);
         }
     }
     return st;
