@@ -64,6 +64,9 @@ enum dyt_status dyti_checkpoint_prune(const char *root, uint64_t step,
 enum dyt_status dyti_checkpoint_state_write(
     const char *path, const struct dyti_checkpoint_state *state);
 
+/* The tensor file of a kind; NULL: it is not kept. */
+const char *dyti_checkpoint_kind_file(enum dyti_kind kind);
+
 /* Names of what a Hugging Face directory has beside config and weights; NULL
  * behind the last. */
 const char *dyti_checkpoint_side_file(size_t index);
