@@ -4,12 +4,9 @@
 #include "cli/commands.h"
 #include "cli/exit.h"
 #include "cli/load_job.h"
-#include "cli/read_all.h"
+#include "cli/prompts.h"
 #include "cli/solo.h"
-#include "format/chat_template.h"
-#include "format/data_jsonl.h"
 #include "format/hf_config.h"
-#include "format/tokenizer.h"
 
 #include <argp.h>
 #include <errno.h>
@@ -22,10 +19,10 @@
 #define TOKENS        128
 
 struct arguments {
-    char **word;
+    char **word; /* [words], the model first */
     int words;
-    bool chat, json;
-    const char *system, *jsonl, *template_name;
+    bool json;
+    struct dyti_prompt_source source;
     struct dyti_sampling sampling;
     char *stop[STOPS_MAX];
     uint32_t samples, threads;
@@ -116,18 +113,18 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
     switch (key) {
     case 'c':
-        a->chat = true;
+        a->source.chat = true;
         return 0;
     case 'S':
-        a->system = arg;
-        a->chat = true;
+        a->source.system = arg;
+        a->source.chat = true;
         return 0;
     case KEY_TEMPLATE:
-        a->template_name = arg;
-        a->chat = true;
+        a->source.template_name = arg;
+        a->source.chat = true;
         return 0;
     case 'l':
-        a->jsonl = arg;
+        a->source.jsonl = arg;
         return 0;
     case 'n':
         s->max_response_tokens = count(state, "--tokens", arg, 1);
@@ -198,150 +195,9 @@ static const struct argp argp = {
     NULL,
     NULL};
 
-/* ---- prompts ------------------------------------------------------------- */
-
-struct prompts {
-    struct dyti_tokenizer tokenizer;
-    struct dyti_chat_template *chat;
-    struct dyti_prompt *prompt; /* [count] */
-    char **text;                /* [count] as given */
-    uint32_t count;
-};
-
-static enum dyt_status add_text(struct prompts *p, const char *shown,
-                                const char *text, bool special)
-{
-    size_t n = p->count + 1u, ids = 0;
-    struct dyti_prompt *prompt = realloc(p->prompt, n * sizeof(*prompt));
-    char **texts = realloc(p->text, n * sizeof(*texts));
-    enum dyt_status st;
-
-    p->prompt = prompt != NULL ? prompt : p->prompt;
-    p->text = texts != NULL ? texts : p->text;
-    if (prompt == NULL || texts == NULL) {
-        return DYTI_FAIL(DYT_ERR_NOMEM, "%zu prompts", n);
-    }
-    prompt[p->count] = (struct dyti_prompt){.id = p->count, .row = p->count};
-    st = p->tokenizer.ops->encode(p->tokenizer.self, text, strlen(text),
-                                  special, &prompt[p->count].ids, &ids);
-    if (st != DYT_OK) {
-        return st;
-    }
-    prompt[p->count].id_count = (uint32_t)ids;
-    texts[p->count] = strdup(shown);
-    p->count++;
-    return texts[p->count - 1] != NULL ? DYT_OK
-                                       : DYTI_FAIL(DYT_ERR_NOMEM, "a prompt");
-}
-
-static enum dyt_status add_prompt(struct prompts *p, const struct arguments *a,
-                                  const char *text)
-{
-    struct dyti_chat_message message[2] = {
-        {.role = "system", .content = a->system},
-        {.role = "user", .content = text}};
-    size_t skip = a->system == NULL ? 1 : 0;
-    char *rendered = NULL;
-    enum dyt_status st;
-
-    if (p->chat == NULL) {
-        return add_text(p, text, text, true);
-    }
-    st = dyti_chat_template_render(p->chat, message + skip, 2 - skip, true,
-                                   &rendered);
-    st = st != DYT_OK ? st : add_text(p, text, rendered, false);
-    free(rendered);
-    return st;
-}
-
-static enum dyt_status add_row(struct prompts *p, const struct arguments *a,
-                               const struct dyti_data *data, uint64_t row)
-{
-    const char *messages = dyti_data_messages(data, row);
-    char *text = NULL;
-    enum dyt_status st;
-
-    if (messages != NULL) {
-        if (p->chat == NULL) {
-            return DYTI_FAIL(DYT_ERR_INVALID,
-                             "row %llu holds `messages`: add --chat",
-                             (unsigned long long)row + 1);
-        }
-        st = dyti_chat_template_render_json(p->chat, messages, &text);
-        st = st != DYT_OK ? st : add_text(p, messages, text, false);
-    } else {
-        st = dyti_data_prompt_text(data, row, "", &text);
-        st = st != DYT_OK ? st : add_prompt(p, a, text);
-    }
-    free(text);
-    return st;
-}
-
-static enum dyt_status add_jsonl(struct prompts *p, const struct arguments *a)
-{
-    struct dyti_data *data = NULL;
-    char *text = NULL;
-    size_t bytes;
-    enum dyt_status st;
-
-    if (strcmp(a->jsonl, "-") == 0) {
-        st = dyti_read_all(stdin, "standard input", &text, &bytes);
-        st = st != DYT_OK
-                 ? st
-                 : dyti_data_parse("standard input", text, bytes, &data);
-    } else {
-        st = dyti_data_open(a->jsonl, &data);
-    }
-    free(text);
-    for (uint64_t row = 0;
-         st == DYT_OK && data != NULL && row < dyti_data_rows(data); row++) {
-        st = add_row(p, a, data, row);
-    }
-    dyti_data_close(data);
-    return st;
-}
-
-static enum dyt_status gather(struct prompts *p, const struct arguments *a,
-                              const char *dir)
-{
-    char *text = NULL;
-    size_t bytes;
-    enum dyt_status st = dyti_tokenizer_open(dir, &p->tokenizer);
-
-    if (st == DYT_OK && a->chat) {
-        st = dyti_chat_template_open(
-            dir, a->template_name != NULL ? a->template_name : "auto",
-            &p->chat);
-    }
-    if (st == DYT_OK && a->jsonl != NULL) {
-        st = add_jsonl(p, a);
-    }
-    for (int i = 1; st == DYT_OK && i < a->words; i++) {
-        st = add_prompt(p, a, a->word[i]);
-    }
-    if (st == DYT_OK && p->count == 0) {
-        st = dyti_read_all(stdin, "standard input", &text, &bytes);
-        st = st != DYT_OK ? st : add_prompt(p, a, text);
-        free(text);
-    }
-    return st;
-}
-
-static void prompts_fini(struct prompts *p)
-{
-    for (uint32_t i = 0; i < p->count; i++) {
-        dyti_prompt_fini(&p->prompt[i]);
-        free(p->text[i]);
-    }
-    free(p->prompt);
-    free(p->text);
-    dyti_chat_template_close(p->chat);
-    dyti_tokenizer_close(&p->tokenizer);
-}
-
 /* ---- answers ------------------------------------------------------------- */
 
-static enum dyt_status print_json(const struct prompts *p,
+static enum dyt_status print_json(const struct dyti_prompts *p,
                                   const struct dyti_sample *s, const char *text)
 {
     struct dyti_json j;
@@ -374,7 +230,7 @@ static enum dyt_status print_json(const struct prompts *p,
     return st;
 }
 
-static enum dyt_status print_samples(const struct prompts *p,
+static enum dyt_status print_samples(const struct dyti_prompts *p,
                                      const struct arguments *a,
                                      const struct dyti_sample *sample,
                                      uint32_t n)
@@ -432,7 +288,7 @@ static enum dyt_status limit_tokens(struct arguments *a, uint32_t longest,
     return st;
 }
 
-static enum dyt_status answer(const struct prompts *p, struct arguments *a,
+static enum dyt_status answer(const struct dyti_prompts *p, struct arguments *a,
                               const char *dir)
 {
     struct dyti_solo_params params = {.model_dir = dir,
@@ -484,7 +340,7 @@ int dyti_cmd_generate(int argc, char **argv)
 {
     struct arguments a = {
         .samples = 1, .seed = 1, .dtype = DYTI_F32, .sampling = {.top_p = 1.0}};
-    struct prompts p = {0};
+    struct dyti_prompts p = {0};
     char *dir = NULL;
     enum dyt_status st;
 
@@ -492,9 +348,11 @@ int dyti_cmd_generate(int argc, char **argv)
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     a.sampling.stop = a.stop;
     st = dyti_find_model(a.word[0], &dir);
-    st = st != DYT_OK ? st : gather(&p, &a, dir);
+    a.source.word = a.word + 1;
+    a.source.words = a.words - 1;
+    st = st != DYT_OK ? st : dyti_prompts_gather(&p, &a.source, dir);
     st = dyti_exit_given(st != DYT_OK ? st : answer(&p, &a, dir));
-    prompts_fini(&p);
+    dyti_prompts_fini(&p);
     free(dir);
     return st == DYT_OK ? DYTI_EXIT_OK : dyti_exit_fail("generate", st);
 }
