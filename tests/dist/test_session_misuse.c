@@ -330,6 +330,35 @@ static void calls_before_publish_say_what_is_missing(void **state)
     leave(&t);
 }
 
+static void calls_are_of_a_role(void **state)
+{
+    struct member t, r, fresh;
+    struct dyt_switch_report report = {.struct_size = 4};
+    struct dyt_offer_params old = {.struct_size = 4};
+    dyt_ticket *ticket = NULL;
+    const char *folder = dyt_test_dir();
+
+    (void)state;
+    pair(&t, &r, folder, DYT_COMMIT_STAGED, DYT_MEMORY_OWN);
+    assert_status(DYT_ERR_STATE, receive_version(&t, 0));
+    assert_error_has("a receive is a receiver's");
+    assert_status(DYT_ERR_STATE, offer_version(&r, 1, false, &ticket));
+    assert_error_has("an offer is a trainer's");
+    describe(&fresh, folder, DYT_ROLE_RECEIVER, 3, 0, 1);
+    assert_ok(dyt_session_join(&fresh.join, &fresh.session));
+    assert_status(DYT_ERR_STATE, receive_version(&fresh, 0));
+    assert_error_has("after it has published");
+    leave(&fresh);
+    assert_status(DYT_ERR_INVALID,
+                  dyt_session_receive(r.session, 0, -1, &report));
+    assert_status(DYT_ERR_INVALID, dyt_session_offer(t.session, &old, &ticket));
+    assert_status(DYT_ERR_INVALID, dyt_session_receive(NULL, 0, -1, NULL));
+    assert_status(DYT_ERR_INVALID, dyt_session_offer(NULL, NULL, NULL));
+    assert_null(ticket);
+    leave(&r);
+    leave(&t);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_trainer_that_contradicts_itself_hears_so),
     cmocka_unit_test(memory_is_lent_to_receivers_only),
@@ -341,5 +370,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_jobs_name_goes_with_its_last_member),
     cmocka_unit_test(leaving_returns_when_the_manager_knows),
     cmocka_unit_test(calls_before_publish_say_what_is_missing),
+    cmocka_unit_test(calls_are_of_a_role),
 };
 DYT_TEST_MAIN(tests)

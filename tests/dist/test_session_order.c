@@ -485,35 +485,6 @@ static void an_offer_waits_for_its_ticket(void **state)
     leave(&t);
 }
 
-static void calls_are_of_a_role(void **state)
-{
-    struct member t, r, fresh;
-    struct dyt_switch_report report = {.struct_size = 4};
-    struct dyt_offer_params old = {.struct_size = 4};
-    dyt_ticket *ticket = NULL;
-    const char *folder = dyt_test_dir();
-
-    (void)state;
-    pair(&t, &r, folder, DYT_COMMIT_STAGED, DYT_MEMORY_OWN);
-    assert_status(DYT_ERR_STATE, receive_version(&t, 0));
-    assert_error_has("a receive is a receiver's");
-    assert_status(DYT_ERR_STATE, offer_version(&r, 1, false, &ticket));
-    assert_error_has("an offer is a trainer's");
-    describe(&fresh, folder, DYT_ROLE_RECEIVER, 3, 0, 1);
-    assert_ok(dyt_session_join(&fresh.join, &fresh.session));
-    assert_status(DYT_ERR_STATE, receive_version(&fresh, 0));
-    assert_error_has("after it has published");
-    leave(&fresh);
-    assert_status(DYT_ERR_INVALID,
-                  dyt_session_receive(r.session, 0, -1, &report));
-    assert_status(DYT_ERR_INVALID, dyt_session_offer(t.session, &old, &ticket));
-    assert_status(DYT_ERR_INVALID, dyt_session_receive(NULL, 0, -1, NULL));
-    assert_status(DYT_ERR_INVALID, dyt_session_offer(NULL, NULL, NULL));
-    assert_null(ticket);
-    leave(&r);
-    leave(&t);
-}
-
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_update_is_between_pause_and_resume),
     cmocka_unit_test(a_server_that_does_not_pause_keeps_the_old),
@@ -526,6 +497,5 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(versions_only_rise),
     cmocka_unit_test(an_older_offer_is_not_taken),
     cmocka_unit_test(an_offer_waits_for_its_ticket),
-    cmocka_unit_test(calls_are_of_a_role),
 };
 DYT_TEST_MAIN(tests)

@@ -3,7 +3,7 @@
 #ifndef DYT_SWITCH_BROKEN_H
 #define DYT_SWITCH_BROKEN_H
 
-#include "switch_world.h"
+#include "switch_scene.h"
 
 #include "mover/message/message.h"
 
