@@ -183,7 +183,12 @@ def page(records, note):
                     "`build/rel/bench/placement`: share of the bytes that stay "
                     "on their rank, and that cross hosts.")
     yield from rest(records, "plan", "Planning, measured",
-                    "`build/rel/bench/plan`, in milliseconds of its one core.")
+                    "`build/rel/bench/plan`, in milliseconds of its one core. "
+                    "`price/...` is all that `dynatrain plan` does: plan, "
+                    "placement, four strategies, their simulation. Where ZeRO "
+                    "cuts through tensors each receiver hears from nearly all "
+                    "ranks: a million messages, of which each is ordered and "
+                    "played.")
     yield from rest(records, "switch", "Switches, measured on one host",
                     "`build/rel/bench/switch`.")
 

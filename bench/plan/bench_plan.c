@@ -1,8 +1,10 @@
 /* What planning costs: two built layouts → patterns, traffic matrix, bound,
  * fingerprint, one rank's lists.  Time and memory, from 8 to 10,000 ranks, of a
  * dense 70B and of a 235B mixture of experts, every state kind; and a plan of
- * 18,000 names with nothing to look up.  One core. */
+ * 18,000 names with nothing to look up.  Then whole prices (price.c).  One
+ * core. */
 #include "bench.h"
+#include "price.h"
 
 #include "base/error.h"
 #include "plan/traffic.h"
@@ -360,5 +362,6 @@ int main(int argc, char **argv)
         }
     }
     print_growth(result);
+    ok = price_measure(&bench) && ok;
     return bench_close(&bench) != 0 || !ok;
 }

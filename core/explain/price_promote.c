@@ -3,6 +3,7 @@
 
 #include "base/array.h"
 #include "base/hash.h"
+#include "base/sort.h"
 #include "explain/price_internal.h"
 #include "sched/collectives.h"
 
@@ -70,6 +71,13 @@ static int by_pair(const void *a, const void *b)
     return x->wave < y->wave ? -1 : x->wave > y->wave;
 }
 
+static uint64_t place_of_flow(const void *item)
+{
+    const struct dyti_flow *f = item;
+
+    return (uint64_t)f->src << 32 | f->dst;
+}
+
 /* The flows of what is in no collective: one for each pair and wave. */
 static struct dyti_flow *flows_of_rest(const struct items *items,
                                        const struct dyti_promotion *promotion,
@@ -88,7 +96,8 @@ static struct dyti_flow *flows_of_rest(const struct items *items,
         *out_count = 0;
         return flow;
     }
-    qsort(flow, promotion->rest_count, sizeof(*flow), by_pair);
+    dyti_sort(flow, promotion->rest_count, sizeof(*flow), place_of_flow,
+              by_pair);
     for (uint32_t i = 1; i < promotion->rest_count; i++) {
         if (by_pair(&flow[count], &flow[i]) == 0) {
             flow[count].bytes += flow[i].bytes;
@@ -147,6 +156,13 @@ static int by_ends(const void *a, const void *b)
     return x->wave < y->wave ? -1 : x->wave > y->wave;
 }
 
+static uint64_t place_of_item(const void *item)
+{
+    const struct dyti_promotable *p = item;
+
+    return (uint64_t)p->src << 32 | p->dst;
+}
+
 /* Items to streams, in place: what goes from one rank to another in a wave. */
 static size_t join_streams(struct items *items)
 {
@@ -156,7 +172,7 @@ static size_t join_streams(struct items *items)
     if (items->count == 0) {
         return 0;
     }
-    qsort(s, items->count, sizeof(*s), by_ends);
+    dyti_sort(s, items->count, sizeof(*s), place_of_item, by_ends);
     for (size_t i = 0; i < items->count; i++) {
         uint64_t content = dyti_fingerprint_u64(s[i].content, s[i].bytes);
 

@@ -3,6 +3,7 @@
 
 #include "base/array.h"
 #include "base/num.h"
+#include "base/sort.h"
 #include "explain/rings.h"
 #include "explain/words.h"
 #include "explain/work.h"
@@ -223,6 +224,13 @@ static int compare_bar(const void *a, const void *b)
                                     : (x->peer > y->peer) - (x->peer < y->peer);
 }
 
+static uint64_t place_of_bar(const void *item)
+{
+    const struct dyti_bar *b = item;
+
+    return ((uint64_t)b->rank << 8 | b->link) << 1 | b->receiving;
+}
+
 /* Sorted; messages to the same peer without a pause between are one bar. */
 static void join_bars(struct dyti_simulation *out)
 {
@@ -231,7 +239,8 @@ static void join_bars(struct dyti_simulation *out)
     if (out->bar_count == 0) {
         return;
     }
-    qsort(out->bar, out->bar_count, sizeof(*out->bar), compare_bar);
+    dyti_sort(out->bar, out->bar_count, sizeof(*out->bar), place_of_bar,
+              compare_bar);
     for (size_t i = 1; i < out->bar_count; i++) {
         struct dyti_bar *last = &out->bar[kept], *next = &out->bar[i];
 
@@ -260,6 +269,11 @@ static int compare_change(const void *a, const void *b)
     return (x->bytes > y->bytes) - (x->bytes < y->bytes); /* free first */
 }
 
+static uint64_t place_of_change(const void *item)
+{
+    return ((const struct change *)item)->rank;
+}
+
 static void fill_buckets(struct simulator *s, uint32_t rank, double from,
                          double to, uint64_t bytes)
 {
@@ -284,9 +298,8 @@ static void add_up_memory(struct simulator *s)
 {
     int64_t now = 0;
 
-    if (s->change_count > 1) {
-        qsort(s->change, s->change_count, sizeof(*s->change), compare_change);
-    }
+    dyti_sort(s->change, s->change_count, sizeof(*s->change), place_of_change,
+              compare_change);
     for (uint32_t r = 0; r < s->cluster->rank_count; r++) {
         fill_buckets(s, r, 0.0, s->out.seconds, 0);
     }

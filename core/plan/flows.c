@@ -1,6 +1,8 @@
 /* What others read off a traffic matrix. */
 #include "plan/traffic.h"
 
+#include "base/sort.h"
+
 #include <stdlib.h>
 
 static int by_flow(const void *a, const void *b)
@@ -14,6 +16,13 @@ static int by_flow(const void *a, const void *b)
         return x->dst < y->dst ? -1 : 1;
     }
     return (x->wave > y->wave) - (x->wave < y->wave);
+}
+
+static uint64_t place_of_flow(const void *item)
+{
+    const struct dyti_flow *f = item;
+
+    return (uint64_t)f->src << 32 | f->dst;
 }
 
 enum dyt_status dyti_traffic_flows(const struct dyti_traffic *t,
@@ -37,9 +46,7 @@ enum dyt_status dyti_traffic_flows(const struct dyti_traffic *t,
                                                .wave = p->wave};
         }
     }
-    if (count > 1) {
-        qsort(flow, count, sizeof(*flow), by_flow);
-    }
+    dyti_sort(flow, count, sizeof(*flow), place_of_flow, by_flow);
     *out_flow = flow;
     *out_count = count;
     return DYT_OK;

@@ -1,6 +1,7 @@
 /* Loads of ranks and links, and the rules that pieces obey. */
 #include "sched/certificate.h"
 
+#include "base/sort.h"
 #include "sched/replay.h"
 
 #include <stdlib.h>
@@ -188,6 +189,21 @@ static int compare_flow(const void *a, const void *b)
     return 0;
 }
 
+/* The ends of a stream: most of its place among the others. */
+static uint64_t place_of_range(const void *item)
+{
+    const struct dyti_piece *p = item;
+
+    return (uint64_t)p->src << 32 | p->dst;
+}
+
+static uint64_t place_of_flow(const void *item)
+{
+    const struct dyti_flow *f = item;
+
+    return (uint64_t)f->src << 32 | f->dst;
+}
+
 static enum dyt_status bad_piece(const struct dyti_piece *p, const char *what)
 {
     return DYTI_FAIL(DYT_ERR_INVALID,
@@ -255,11 +271,11 @@ static enum dyt_status check_bytes(const struct dyti_order *in,
     }
     if (pieces->count > 0) {
         memcpy(p, pieces->piece, pieces->count * sizeof(*p));
-        qsort(p, pieces->count, sizeof(*p), compare_range);
+        dyti_sort(p, pieces->count, sizeof(*p), place_of_range, compare_range);
     }
     if (in->flow_count > 0) {
         memcpy(f, in->flow, in->flow_count * sizeof(*f));
-        qsort(f, in->flow_count, sizeof(*f), compare_flow);
+        dyti_sort(f, in->flow_count, sizeof(*f), place_of_flow, compare_flow);
     }
     for (size_t i = 0; i < in->flow_count && st == DYT_OK; i++) {
         st = check_stream(&f[i], p, pieces->count, &at);

@@ -2,6 +2,7 @@
  * what a slot takes, with the hops of chains; and how many slots a cap gives.
  */
 #include "base/array.h"
+#include "base/sort.h"
 #include "sched/messages.h"
 
 #include <stdlib.h>
@@ -81,6 +82,14 @@ static int by_chain(const void *a, const void *b)
     return (x->piece.hop > y->piece.hop) - (x->piece.hop < y->piece.hop);
 }
 
+/* There are few waves, and fewer than 2^32 pieces. */
+static uint64_t place_of_chain(const void *item)
+{
+    const struct chain *c = item;
+
+    return (uint64_t)c->piece.wave << 32 | (uint64_t)c->first;
+}
+
 static bool same_piece(const struct dyti_piece *a, const struct dyti_piece *b)
 {
     return a->src == b->src && a->dst == b->dst && a->wave == b->wave &&
@@ -107,6 +116,13 @@ static int by_identity(const void *a, const void *b)
     return (p->hop > q->hop) - (p->hop < q->hop);
 }
 
+static uint64_t place_of_stream(const void *item)
+{
+    const struct dyti_piece *p = &((const struct chain *)item)->piece;
+
+    return (uint64_t)p->src << 32 | p->dst;
+}
+
 /* Waves one after the other; and, if asked, each piece all its way before the
  * next one starts. */
 static enum dyt_status sort_pieces(struct dyti_message_order *order,
@@ -122,16 +138,14 @@ static enum dyt_status sort_pieces(struct dyti_message_order *order,
         chain[i] = (struct chain){i, order->piece[i]};
     }
     if (whole_way) {
-        qsort(chain, n, sizeof(*chain), by_identity);
+        dyti_sort(chain, n, sizeof(*chain), place_of_stream, by_identity);
         for (size_t i = 1; i < n; i++) {
             if (same_piece(&chain[i].piece, &chain[i - 1].piece)) {
                 chain[i].first = chain[i - 1].first;
             }
         }
     }
-    if (n > 1) {
-        qsort(chain, n, sizeof(*chain), by_chain);
-    }
+    dyti_sort(chain, n, sizeof(*chain), place_of_chain, by_chain);
     for (size_t i = 0; i < n; i++) {
         order->piece[i] = chain[i].piece;
     }

@@ -2,6 +2,7 @@
  * stays inside hosts and what crosses NICs move at the same time.  Three ways
  * to find them are tried, the simplest first; the certificate decides. */
 #include "base/array.h"
+#include "base/sort.h"
 #include "sched/certificate.h"
 #include "sched/order.h"
 #include "sched/replay.h"
@@ -161,6 +162,13 @@ static int by_round(const void *a, const void *b)
                                 : (x->edge > y->edge) - (x->edge < y->edge);
 }
 
+static uint64_t place_of_take(const void *item)
+{
+    const struct dyti_take *t = item;
+
+    return (uint64_t)t->round << 32 | t->edge;
+}
+
 /* How long do these take, alone on the cluster? */
 static enum dyt_status judge(const struct lane *l, uint64_t *given,
                              struct choice *c)
@@ -170,7 +178,8 @@ static enum dyt_status judge(const struct lane *l, uint64_t *given,
     struct dyti_piece_list list = {0};
     enum dyt_status st;
 
-    qsort(c->takes.take, c->takes.count, sizeof(*c->takes.take), by_round);
+    dyti_sort(c->takes.take, c->takes.count, sizeof(*c->takes.take),
+              place_of_take, by_round);
     for (size_t i = 0; i < l->count; i++) {
         given[l->edge[i].flow] = 0;
     }

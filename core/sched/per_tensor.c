@@ -4,6 +4,7 @@
  * near the beginning of their stream.
  *
  * For a price, not to be run: a piece may stand for several messages. */
+#include "base/sort.h"
 #include "sched/order.h"
 
 #include <stdlib.h>
@@ -48,6 +49,13 @@ static int compare_message(const void *a, const void *b)
     }
     return x->flow != y->flow ? (x->flow < y->flow ? -1 : 1)
                               : (x->lo > y->lo) - (x->lo < y->lo);
+}
+
+static uint64_t place_of_message(const void *item)
+{
+    const struct message *m = item;
+
+    return (uint64_t)m->wave << 32 | (uint64_t)(m->place * UINT32_MAX);
 }
 
 /* Where message k of a flow ends. */
@@ -132,7 +140,7 @@ static enum dyt_status make_messages(const struct dyti_order *in,
             lo = hi;
         }
     }
-    qsort(m, count, sizeof(*m), compare_message);
+    dyti_sort(m, count, sizeof(*m), place_of_message, compare_message);
     *out_message = m;
     *out_count = count;
     return DYT_OK;

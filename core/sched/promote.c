@@ -1,6 +1,7 @@
 /* Finds collectives among transfers: sorts them by content, then by who takes
  * part, then adds up what is left by pair. */
 #include "base/array.h"
+#include "base/sort.h"
 #include "sched/promote_internal.h"
 
 #include <stdlib.h>
@@ -44,6 +45,14 @@ static int compare_key(const void *a, const void *b)
     return (x->index > y->index) - (x->index < y->index);
 }
 
+/* Wave and rank. */
+static uint64_t place_of_key(const void *item)
+{
+    const struct key *k = item;
+
+    return k->part[0] << 32 | k->part[1];
+}
+
 static struct key key_of(const struct dyti_promotable *p,
                          enum dyti_promote_order by, uint32_t index)
 {
@@ -71,7 +80,7 @@ enum dyt_status dyti_promote_sort(struct dyti_promote_search *s,
             key[n++] = key_of(&s->item[i], by, (uint32_t)i);
         }
     }
-    qsort(key, n, sizeof(*key), compare_key);
+    dyti_sort(key, n, sizeof(*key), place_of_key, compare_key);
     for (size_t i = 0; i < n; i++) {
         s->sorted[i] = key[i].index;
     }

@@ -2,6 +2,7 @@
 #include "sched/strategy.h"
 
 #include "base/array.h"
+#include "base/sort.h"
 #include "sched/certificate.h"
 #include "sched/order.h"
 #include "sched/replay.h"
@@ -145,6 +146,13 @@ static int compare_key(const void *a, const void *b)
     return (x->dst > y->dst) - (x->dst < y->dst);
 }
 
+static uint64_t place_of_key(const void *item)
+{
+    const struct flow_key *k = item;
+
+    return (uint64_t)k->wave << 32 | k->src;
+}
+
 enum dyt_status dyti_order_sorted(const struct dyti_order *in,
                                   uint32_t **out_index)
 {
@@ -172,7 +180,7 @@ enum dyt_status dyti_order_sorted(const struct dyti_order *in,
 
         key[i] = (struct flow_key){f->wave, f->src, f->dst, (uint32_t)i};
     }
-    qsort(key, in->flow_count, sizeof(*key), compare_key);
+    dyti_sort(key, in->flow_count, sizeof(*key), place_of_key, compare_key);
     for (size_t i = 0; i < in->flow_count && st == DYT_OK; i++) {
         if (i > 0 && compare_key(&key[i - 1], &key[i]) == 0) {
             st = DYTI_FAIL(DYT_ERR_INVALID,
@@ -207,6 +215,13 @@ static int compare_piece(const void *a, const void *b)
     return 0;
 }
 
+static uint64_t place_of_piece(const void *item)
+{
+    const struct dyti_piece *p = item;
+
+    return (uint64_t)p->round << 32 | p->from;
+}
+
 enum dyt_status dyti_pieces_finish(const struct dyti_order *in,
                                    struct dyti_piece_list *list,
                                    struct dyti_pieces *out_pieces)
@@ -216,9 +231,8 @@ enum dyt_status dyti_pieces_finish(const struct dyti_order *in,
     enum dyt_status st;
 
     list->piece = NULL;
-    if (p.count > 1) {
-        qsort(p.piece, p.count, sizeof(*p.piece), compare_piece);
-    }
+    dyti_sort(p.piece, p.count, sizeof(*p.piece), place_of_piece,
+              compare_piece);
     for (size_t i = 0; i < p.count; i++) {
         uint64_t bytes = p.piece[i].hi - p.piece[i].lo;
 

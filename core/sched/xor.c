@@ -1,6 +1,7 @@
 /* `xor`: the pairing of the paper.  In step s rank r works with r XOR s, for s
  * up to the next power of two; everything of a pair is one fused message (in
  * chunks if asked), both directions at once; no barrier between steps. */
+#include "base/sort.h"
 #include "sched/order.h"
 
 #include <stdlib.h>
@@ -21,6 +22,13 @@ static int compare_step(const void *a, const void *b)
         return x->step < y->step ? -1 : 1;
     }
     return (x->src > y->src) - (x->src < y->src);
+}
+
+static uint64_t place_of_step(const void *item)
+{
+    const struct step *s = item;
+
+    return (uint64_t)s->wave << 32 | s->step;
 }
 
 static enum dyt_status add_pair(const struct dyti_order *in, uint32_t flow,
@@ -73,7 +81,8 @@ static enum dyt_status order(const struct dyti_order *in,
             step[i] =
                 (struct step){f->wave, f->src ^ f->dst, f->src, (uint32_t)i};
         }
-        qsort(step, in->flow_count, sizeof(*step), compare_step);
+        dyti_sort(step, in->flow_count, sizeof(*step), place_of_step,
+                  compare_step);
     }
     for (size_t i = 0; i < in->flow_count && st == DYT_OK; i++) {
         if (i > 0 && (step[i].wave != step[i - 1].wave ||

@@ -2,6 +2,7 @@
  * in; `optimal` ends near the load. */
 #include "dyt_test.h"
 
+#include "greedy_oracle.h"
 #include "sched/certificate.h"
 #include "sched/order.h"
 #include "sched/replay.h"
@@ -215,6 +216,73 @@ static void a_rank_that_all_hear_takes_a_round_for_each(void **state)
         free(takes.take);
     }
     free(edge);
+}
+
+/* Edges between up to so many ranks on some hosts, sparse or all to all, of
+ * equal sizes or not. */
+static void random_graph(uint64_t seed, uint32_t *host, struct dyti_edge *edge,
+                         struct dyti_graph *out)
+{
+    uint32_t n = 2 + (uint32_t)(dyti_rng_u64(seed, 0, 0, 1) % 8);
+    uint32_t dense = (uint32_t)(dyti_rng_u64(seed, 0, 0, 2) % 4);
+    uint32_t sizes = (uint32_t)(dyti_rng_u64(seed, 0, 0, 3) % 3);
+
+    if (seed % 10 == 9) { /* as many that a table of all pairs is worth it */
+        n = 17;
+        dense = 3;
+    }
+    *out = (struct dyti_graph){.rank_count = n,
+                               .edge = edge,
+                               .chunk_bytes = 64u << seed % 5,
+                               .host = host,
+                               .host_count = n,
+                               .host_slots = (uint32_t)(seed % 3)};
+    for (uint32_t r = 0; r < n; r++) {
+        host[r] = r / (1 + (uint32_t)(seed % 4));
+    }
+    for (uint32_t i = 0; i < n * n; i++) {
+        uint64_t x = dyti_rng_u64(seed, i, 0, 4);
+        uint64_t bytes = sizes == 0   ? 128
+                         : sizes == 1 ? 1 + x % 300
+                                      : 64 * (1 + x % 3);
+
+        if (i / n != i % n && (x >> 32) % 4 <= dense) {
+            edge[out->count] =
+                (struct dyti_edge){i / n, i % n, bytes, (uint32_t)out->count};
+            out->count++;
+        }
+    }
+}
+
+/* Take by take what the definition gives, without a heap. */
+static void greedy_is_what_its_definition_says(void **state)
+{
+    uint64_t rounds = dyt_test_rounds(60, 600);
+
+    (void)state;
+    for (uint64_t seed = 0; seed < rounds; seed++) {
+        uint32_t host[DYT_GREEDY_RANKS];
+        struct dyti_edge edge[DYT_GREEDY_RANKS * DYT_GREEDY_RANKS];
+        struct dyti_graph g;
+        struct dyti_takes takes = {0}, slow = {0};
+
+        random_graph(seed, host, edge, &g);
+        assert_ok(dyti_takes_greedy(&g, &takes));
+        assert_ok(dyt_greedy_takes(&g, &slow));
+        assert_int_equal(slow.count, takes.count);
+        assert_int_equal(slow.round_count, takes.round_count);
+        for (size_t i = 0; i < takes.count; i++) {
+            if (takes.take[i].edge != slow.take[i].edge ||
+                takes.take[i].round != slow.take[i].round ||
+                takes.take[i].bytes != slow.take[i].bytes) {
+                fail_msg("seed %llu, take %zu: edge %u, not %u",
+                         (unsigned long long)seed, i, takes.take[i].edge,
+                         slow.take[i].edge);
+            }
+        }
+        free(takes.take);
+        free(slow.take);
+    }
 }
 
 /* All three ways carry each edge whole, whatever the sizes are. */
@@ -517,6 +585,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(random_traffic_ends_near_the_load),
     cmocka_unit_test(equal_inputs_give_equal_pieces),
     cmocka_unit_test(colouring_has_as_many_rounds_as_the_busiest_has_parts),
+    cmocka_unit_test(greedy_is_what_its_definition_says),
     cmocka_unit_test(a_rank_that_all_hear_takes_a_round_for_each),
     cmocka_unit_test(every_way_carries_all_bytes),
     cmocka_unit_test(chunks_are_as_asked),
