@@ -225,11 +225,24 @@ static void step_split(communicator &c)
     }
 }
 
+void fill_in(communicator &c)
+{
+    if (c.newcomm != nullptr) {
+        __atomic_store_n(c.newcomm, c.made, __ATOMIC_RELEASE);
+        c.newcomm = nullptr;
+    }
+}
+
 static void queue_pending(const std::shared_ptr<communicator> &c)
 {
     for (auto &l : c->pending) {
-        c->last = enqueue_meeting(l->stream, "nccl", c->last,
-                                  [l] { return attend(*l); });
+        c->under_way++;
+        c->last = enqueue_meeting(l->stream, "nccl", c->last, [l] {
+            bool ended = attend(*l);
+
+            l->comm->under_way -= ended;
+            return ended;
+        });
     }
     c->pending.clear();
 }
@@ -248,6 +261,8 @@ void step(const std::shared_ptr<communicator> &c)
     case comm_state::ready:
         if (c->is_splitting) {
             step_split(*c);
+        } else if (c->newcomm != nullptr && c->late-- == 0) {
+            fill_in(*c);
         } else if (c->patience > 0) {
             c->patience--;
         } else {

@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <memory>
+#include <pthread.h>
 #include <set>
 #include <vector>
 
@@ -117,6 +118,12 @@ struct communicator {
     std::shared_ptr<communicator> parent, child;
     int color = 0, key = 0;
     bool is_splitting = false;
+    // Where the caller of a split waits for what it makes, which is filled in
+    // when it is made, and a look later than this one is said to be ready.
+    ncclComm_t *newcomm = nullptr, made = nullptr;
+    uint32_t late = 0;
+    pthread_t owner = pthread_self();
+    uint32_t under_way = 0;                // launches that have not ended
     std::map<void *, uint64_t> registered; // handle: address
     std::string last_error;
     ~communicator();
@@ -143,6 +150,8 @@ extern std::map<uint64_t, shared_file> &files;
 uintptr_t new_handle();
 std::shared_ptr<communicator> add_comm(const ncclConfig_t *config);
 void arrive(communicator &c);
+// What a split has made goes where its caller waits for it.
+void fill_in(communicator &c);
 bool in_progress(const communicator &c);
 // Of one that blocks: until it is not in progress.
 ncclResult_t settle(const std::shared_ptr<communicator> &c);
@@ -153,6 +162,7 @@ gpusim_nccl_counts &nccl_counts();
 // One more look at the messages of a batch; true: it has ended.
 bool attend(batch &l);
 size_t bytes_of(ncclDataType_t type);
+bool in_group(); // of this thread
 
 } // namespace gpusim
 

@@ -354,6 +354,11 @@ struct open_group_state {
 };
 static thread_local open_group_state open_now;
 
+bool in_group()
+{
+    return open_now.depth > 0;
+}
+
 // One launch for each communicator and stream, in the order of their first
 // calls.
 static ncclResult_t launch_all()
@@ -427,7 +432,7 @@ static ncclResult_t add_call(ncclComm_t comm, const char *what, nccl_call k)
                       what, k.peer, c->size);
     }
     if (result != ncclSuccess) {
-        open_now.error = result;
+        open_now.error = in_group() ? result : ncclSuccess;
         return result;
     }
     count_call(k.kind);

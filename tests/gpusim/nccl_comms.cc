@@ -78,14 +78,23 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key,
     mine->key = key;
     mine->number = c->splits;
     c->is_splitting = true;
+    fill_in(*c);
+    c->newcomm = newcomm;
+    c->made = nullptr;
+    c->late = 1;
     if (color != NCCL_SPLIT_NOCOLOR) {
         c->child = add_comm(config);
         c->child->blocking = c->blocking;
         c->child->parent = c;
         c->child->state = comm_state::splitting;
-        *newcomm = c->child->handle;
+        c->made = c->child->handle;
     }
-    return settle(c);
+    ncclResult_t result = settle(c);
+
+    if (c->blocking) {
+        fill_in(*c);
+    }
+    return result;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
@@ -146,6 +155,23 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     return ncclSuccess;
 }
 
+// What it gives back is memory of the device, for which the whole device is
+// waited for: work of another communicator that nobody has aborted yet may
+// never end.
+static void check_others(const communicator &c)
+{
+    for (const auto &entry : comms) {
+        const communicator &other = *entry.second;
+
+        if (&other != &c && pthread_equal(other.owner, c.owner) != 0 &&
+            !other.aborted && other.under_way > 0) {
+            fail(nullptr, ncclInvalidUsage,
+                 "ncclCommAbort while work of another communicator is under "
+                 "way: abort them in one group");
+        }
+    }
+}
+
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     guard hold(sim.lock);
@@ -158,7 +184,11 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     }
     auto c = found->second;
 
+    if (!in_group()) {
+        check_others(*c);
+    }
     c->aborted = true; // what is on a stream ends at the next look
+    fill_in(*c);       // whoever makes it is waited for
     c->pending.clear();
     if (c->words != nullptr) {
         c->words->rank[c->rank].left = 1;

@@ -67,8 +67,10 @@ static struct pair pair_new(void)
 
 static void pair_abort(struct pair *p)
 {
+    assert_int_equal(ncclSuccess, ncclGroupStart());
     assert_int_equal(ncclSuccess, ncclCommAbort(p->comm[0]));
     assert_int_equal(ncclSuccess, ncclCommAbort(p->comm[1]));
+    assert_int_equal(ncclSuccess, ncclGroupEnd());
     for (int r = 0; r < 2; r++) {
         assert_cuda(cudaStreamSynchronize(p->stream[r]));
         assert_cuda(cudaStreamDestroy(p->stream[r]));

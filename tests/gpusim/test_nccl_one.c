@@ -48,12 +48,17 @@ static ncclComm_t open_one(void)
 static ncclComm_t split_one(ncclComm_t comm)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    ncclComm_t part = NULL;
+    static ncclComm_t part; /* filled in when it is made, not by the call */
+    time_t until = time(NULL) + 60;
 
+    part = NULL;
     config.size = offsetof(ncclConfig_t, splitShare) + sizeof(int);
     config.version = DYTI_NCCL_MIN;
     config.blocking = 0;
     assert_nccl(comm, nccl->ncclCommSplit(comm, 3, 0, &part, &config));
+    while (__atomic_load_n(&part, __ATOMIC_ACQUIRE) == NULL) {
+        assert_true(time(NULL) < until);
+    }
     wait_for(part, ncclInProgress, "a communicator that is split");
     return part;
 }

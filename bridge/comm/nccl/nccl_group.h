@@ -76,7 +76,7 @@ struct dyti_nccl_pair {
 struct dyti_nccl_team {
     uint32_t *member; /* [size] of the group, in their order; owned */
     uint32_t size;
-    ncclComm_t comm; /* NULL: aborted */
+    ncclComm_t comm; /* NULL: not made yet, or aborted */
 };
 
 /* A message, or a part of a joint one: at the same place as its offer. */
@@ -141,6 +141,7 @@ struct dyti_nccl_group {
     cudaStream_t caller; /* the caller's */
     cudaStream_t stream[DYTI_NCCL_LANES];
     ncclComm_t comm[DYTI_NCCL_LANES]; /* NULL: alone, or aborted */
+    ncclComm_t none;                  /* what a split without color makes */
     cudaEvent_t before, after;        /* of calls together */
     uint32_t round;
     struct dyti_nccl_posts posts;
@@ -217,6 +218,13 @@ uint32_t dyti_nccl_who_has_not_opened(const struct dyti_nccl_group *group,
 /* What communicators are made with, and how long that may take. */
 ncclConfig_t dyti_nccl_config(void);
 int64_t dyti_nccl_open_deadline(const struct dyti_nccl_group *group);
+/* A communicator of those of `from` that come with this color, in the order of
+ * their places, for `owner`, which may be `from`.  out_comm: where it stays, as
+ * NCCL fills it in when it has made it, later than the call.  NULL: this member
+ * is in none. */
+enum dyt_status dyti_nccl_split(struct dyti_nccl_group *from, int color,
+                                uint32_t place, struct dyti_nccl_group *owner,
+                                ncclComm_t *out_comm, int64_t deadline_ns);
 /* With the others, if they give it back soon as well; else by an abort. */
 void dyti_nccl_give_back(struct dyti_nccl_group *group, ncclComm_t comm,
                          int64_t until);

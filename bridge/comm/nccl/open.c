@@ -183,25 +183,58 @@ ncclConfig_t dyti_nccl_config(void)
     return config;
 }
 
+/* The parent is done with the split before the new one is there for certain. */
+static enum dyt_status wait_for_made(struct dyti_nccl_group *from,
+                                     ncclComm_t *comm, int64_t deadline)
+{
+    uint32_t turn = 0;
+
+    while (__atomic_load_n(comm, __ATOMIC_ACQUIRE) == NULL) {
+        enum dyt_status st = dyti_nccl_look_at_abort(from);
+
+        if (st != DYT_OK) {
+            return st;
+        }
+        if (deadline > 0 && dyti_nccl_now_ns() > deadline) {
+            return dyti_nccl_break(
+                from, DYTI_FAIL(DYT_ERR_TIMEOUT,
+                                "group %s: rank %u: NCCL has split a "
+                                "communicator, and made none",
+                                from->name, from->world_rank[from->rank]));
+        }
+        dyti_nccl_rest(&turn);
+    }
+    return DYT_OK;
+}
+
+enum dyt_status dyti_nccl_split(struct dyti_nccl_group *from, int color,
+                                uint32_t place, struct dyti_nccl_group *owner,
+                                ncclComm_t *out_comm, int64_t deadline_ns)
+{
+    ncclConfig_t config = dyti_nccl_config();
+    ncclComm_t parent = from->comm[DYTI_NCCL_TOGETHER];
+    ncclResult_t result = from->nccl->ncclCommSplit(
+        parent, color, (int)place, out_comm != NULL ? out_comm : &from->none,
+        &config);
+    enum dyt_status st = dyti_nccl_settle(
+        from, parent, result, "splitting a communicator", deadline_ns);
+
+    if (st != DYT_OK || out_comm == NULL) {
+        return st;
+    }
+    st = wait_for_made(from, out_comm, deadline_ns);
+    return st == DYT_OK
+               ? dyti_nccl_settle(owner, *out_comm, ncclInProgress,
+                                  "a communicator that is split", deadline_ns)
+               : st;
+}
+
 static enum dyt_status split_lane(struct dyti_nccl_group *from, int color,
                                   struct dyti_nccl_group *to, int lane,
                                   int64_t deadline)
 {
-    ncclConfig_t config = dyti_nccl_config();
-    ncclComm_t parent = from->comm[DYTI_NCCL_TOGETHER], made = NULL;
-    ncclResult_t result = from->nccl->ncclCommSplit(
-        parent, color, to == NULL ? 0 : (int)to->rank, &made, &config);
-    enum dyt_status st;
-
-    if (to != NULL) {
-        to->comm[lane] = made;
-    }
-    st = dyti_nccl_settle(from, parent, result, "splitting a communicator",
-                          deadline);
-    return st == DYT_OK && to != NULL
-               ? dyti_nccl_settle(to, made, ncclInProgress,
-                                  "a communicator that is split", deadline)
-               : st;
+    return dyti_nccl_split(from, color, to == NULL ? 0 : to->rank, to,
+                           to == NULL ? NULL : &to->comm[lane], deadline);
 }
 
 static enum dyt_status connect_all(struct dyti_nccl_group *group)

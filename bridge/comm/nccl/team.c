@@ -163,28 +163,6 @@ static enum dyt_status new_team(struct dyti_nccl_group *group,
     return DYT_OK;
 }
 
-/* The group has it before NCCL does, so that it is aborted with it. */
-static enum dyt_status split(struct dyti_nccl_group *group, int color,
-                             int place, struct dyti_nccl_team *team)
-{
-    ncclComm_t parent = group->comm[DYTI_NCCL_TOGETHER], made = NULL;
-    int64_t deadline = dyti_nccl_open_deadline(group);
-    ncclConfig_t config = dyti_nccl_config();
-    ncclResult_t result =
-        group->nccl->ncclCommSplit(parent, color, place, &made, &config);
-    enum dyt_status st;
-
-    if (team != NULL) {
-        team->comm = made;
-    }
-    st = dyti_nccl_settle(group, parent, result,
-                          "splitting a communicator for a team", deadline);
-    return st == DYT_OK && made != NULL
-               ? dyti_nccl_settle(group, made, ncclInProgress,
-                                  "a team's communicator", deadline)
-               : st;
-}
-
 enum dyt_status dyti_nccl_make_team(void *self, uint32_t color,
                                     const uint32_t *member, uint32_t size,
                                     void **out_team)
@@ -202,8 +180,10 @@ enum dyt_status dyti_nccl_make_team(void *self, uint32_t color,
     }
     st = st == DYT_OK ? dyti_nccl_meet(group, DYTI_NCCL_TEAM, 0, 0) : st;
     if (st == DYT_OK && group->size > 1) {
-        st = split(group, size > 0 ? (int)color : NCCL_SPLIT_NOCOLOR,
-                   (int)place, team);
+        /* The group has the team already, so that both are aborted. */
+        st = dyti_nccl_split(group, size > 0 ? (int)color : NCCL_SPLIT_NOCOLOR,
+                             place, group, team != NULL ? &team->comm : NULL,
+                             dyti_nccl_open_deadline(group));
         st = st == DYT_OK && team != NULL && registers(group)
                  ? attach_known(group, team->comm)
                  : st;

@@ -49,13 +49,18 @@ enum dyt_status dyti_nccl_break(struct dyti_nccl_group *group,
     bool was_open = false;
 
     group->broken = status;
-    for (size_t i = 0; i < group->team_count; i++) {
-        abort_comm(group, &group->team[i]->comm);
-    }
+    /* In one group: what an abort gives back waits for the whole device, and so
+     * for work of the others if they are not told to end first.  What is being
+     * split comes before what it makes. */
+    (void)group->nccl->ncclGroupStart();
     for (int lane = 0; lane < DYTI_NCCL_LANES; lane++) {
         was_open = was_open || group->comm[lane] != NULL;
         abort_comm(group, &group->comm[lane]);
     }
+    for (size_t i = 0; i < group->team_count; i++) {
+        abort_comm(group, &group->team[i]->comm);
+    }
+    (void)group->nccl->ncclGroupEnd();
     /* what was on the device ends now: buffers are the caller's */
     for (int lane = 0; lane < DYTI_NCCL_LANES && was_open; lane++) {
         (void)cudaStreamSynchronize(group->stream[lane]);
