@@ -23,7 +23,15 @@ configure() {
     -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O2 -g" -DDYT_CUDA=on -DDYT_TEST_HOOKS=ON \
     -DDYT_CUDA_ARCHS="$1" >/dev/null
 }
-configure "${archs:-all}" || configure all
+for tool in cmake ninja; do
+  command -v "$tool" >/dev/null || { echo "gpu_check: there is no $tool: install it"; exit 1; }
+done
+if [ -z "$archs" ]; then
+  configure all
+elif ! configure "$archs"; then
+  echo "gpu_check: once more, for all architectures that the toolkit knows"
+  configure all
+fi
 cmake --build "$build" --target gpu_check_programs -j "${JOBS:-$(nproc)}"
 
 # All programs look for a device before they begin: 77 says in what state it is.
@@ -54,9 +62,16 @@ else
   for tool in memcheck racecheck; do
     for test in copy hash; do
       echo "compute-sanitizer $tool: $test"
-      log=$build/$tool.$test.log
-      timeout 60 "$sanitizer" --tool "$tool" --error-exitcode 3 \
-        "$build/tests/test.gpu.$test" >"$log" 2>&1 || { tail -n 30 "$log"; failed=1; }
+      log=$build/$tool.$test.log code=0
+      timeout 300 "$sanitizer" --tool "$tool" --error-exitcode 3 \
+        "$build/tests/test.gpu.$test" >"$log" 2>&1 || code=$?
+      if [ "$code" -ne 0 ] && [ "$code" -ne 124 ] && ! grep -q SUMMARY "$log"; then
+        # As in some containers, and on GPUs newer than itself.
+        echo "skipped: compute-sanitizer does not work here: $(tail -n 1 "$log")"
+      elif [ "$code" -ne 0 ]; then
+        tail -n 30 "$log"
+        failed=1
+      fi
     done
   done
 fi
