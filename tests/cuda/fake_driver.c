@@ -19,6 +19,8 @@
 #define COMPAT    11 /* the compatibility package on a GPU it is not for */
 #define MANY      12 /* 40 devices */
 #define BEFORE    13 /* made for the CUDA before the toolkit's */
+#define VOLTA     14 /* only an sm_70, which CUDA 13 compiles nothing for */
+#define SWITCHES  15 /* nobody has set up those between the GPUs */
 
 CUresult cuInit(unsigned flags)
 {
@@ -29,7 +31,7 @@ CUresult cuInit(unsigned flags)
         [MISMATCH] = CUDA_ERROR_SYSTEM_DRIVER_MISMATCH,
         [UNKNOWN] = CUDA_ERROR_UNKNOWN,
         [COMPAT] = CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE,
-        [BEFORE] = CUDA_SUCCESS,
+        [SWITCHES] = CUDA_ERROR_SYSTEM_NOT_READY,
     };
 
     return flags == 0 ? answer[FAKE_STATE] : CUDA_ERROR_INVALID_VALUE;
@@ -87,7 +89,7 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute which,
 {
     switch ((int)which) {
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-        *value = FAKE_STATE == OLD_GPU ? 6 : 9;
+        *value = FAKE_STATE == OLD_GPU ? 6 : FAKE_STATE == VOLTA ? 7 : 9;
         return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
         *value = FAKE_STATE == OLD_GPU ? 1 : 0;

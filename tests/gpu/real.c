@@ -69,6 +69,11 @@ uint64_t gpusim_launches(void)
     return 0;
 }
 
+uint64_t gpusim_late_loads(void)
+{
+    return 0;
+}
+
 uint64_t gpusim_uploads(void)
 {
     return 0;

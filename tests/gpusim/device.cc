@@ -264,7 +264,7 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal)
     return is_device(ordinal) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
-CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
+CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
 {
     memcpy(uuid->bytes, "simulated gpu  ", 16);
     if (!is_device(device)) {

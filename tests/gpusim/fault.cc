@@ -50,8 +50,8 @@ cudaError_t result(cudaError_t error)
     if (sim.sticky != cudaSuccess) {
         error = sim.sticky;
     }
-    if (error != cudaSuccess && error != cudaErrorNotReady) {
-        sim.last = error;
+    if (error != cudaSuccess) { // "not ready" too, of which versions differ
+        last_error = error;
     }
     return error;
 }

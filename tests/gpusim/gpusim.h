@@ -136,6 +136,8 @@ void gpusim_traffic_get(struct gpusim_traffic *out_traffic);
 
 /* Kernels that were run, and physical bytes that are held. */
 uint64_t gpusim_launches(void);
+/* Kernels that nobody had loaded before their first launch did. */
+uint64_t gpusim_late_loads(void);
 uint64_t gpusim_held_bytes(void);
 
 /* Calls that queued or made a copy from the host to the device. */

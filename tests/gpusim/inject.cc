@@ -51,7 +51,7 @@ injected call(const char *name)
                            : static_cast<int>(CUDA_ERROR_UNKNOWN);
     }
     if (is_runtime || strcmp(name, "launch") == 0) {
-        sim.last = static_cast<cudaError_t>(error);
+        last_error = static_cast<cudaError_t>(error);
     }
     return {error};
 }

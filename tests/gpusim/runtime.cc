@@ -10,6 +10,7 @@ namespace gpusim
 {
 
 simulator &sim = *new simulator(); // threads may use it to the very end
+thread_local cudaError_t last_error;
 
 // ---- launches --------------------------------------------------------------
 
@@ -45,8 +46,29 @@ static void check_opened()
     }
 }
 
-cudaError_t launch(const char *name, dim3 grid, dim3 block, size_t shared_bytes,
-                   cudaStream_t stream, std::function<void()> body)
+// A kernel that nobody asked for before is loaded by its first launch, which
+// may wait for the device: for ever, where work waits for another rank.
+static void load_late(const char *name, const void *function)
+{
+    if (!sim.loaded.insert(function).second) {
+        return;
+    }
+    sim.late_loads++;
+    for (const auto &stream : sim.streams) {
+        if (stream.meetings > 0 &&
+            pthread_equal(stream.owner, pthread_self()) != 0) {
+            note(GPUSIM_COLLECTIVE,
+                 "%s is loaded by its first launch, while work of NCCL is "
+                 "under way",
+                 name);
+            return;
+        }
+    }
+}
+
+cudaError_t launch(const char *name, const void *function, dim3 grid,
+                   dim3 block, size_t shared_bytes, cudaStream_t stream,
+                   std::function<void()> body)
 {
     guard hold(sim.lock);
     kernel what = {name, grid, block, shared_bytes, std::move(body)};
@@ -64,6 +86,7 @@ cudaError_t launch(const char *name, dim3 grid, dim3 block, size_t shared_bytes,
     if (!within_limits(name, grid, block, shared_bytes)) {
         return result(cudaErrorInvalidConfiguration);
     }
+    load_late(name, function);
     enqueue(stream, name, [what] {
         run_kernel(what);
         check_opened();
@@ -177,7 +200,7 @@ void gpusim_reset(void)
     memset(sim.expected, 0, sizeof(sim.expected));
     sim.unexpected = 0;
     sim.fault_text.clear();
-    sim.sticky = sim.last = cudaSuccess;
+    sim.sticky = last_error = cudaSuccess;
     sim.events.clear();
     sim.host.clear();
     sim.running = nullptr;
@@ -186,7 +209,8 @@ void gpusim_reset(void)
     memset(sim.peers, 0, sizeof(sim.peers));
     sim.contexts = 0;
     inject_nothing();
-    sim.launches = sim.uploads = 0;
+    sim.launches = sim.uploads = sim.late_loads = 0;
+    sim.loaded.clear();
     sim.optin_shared = 0;
     sim.traffic = {};
     start();
@@ -251,6 +275,11 @@ uint64_t gpusim_leaks(void)
 uint64_t gpusim_launches(void)
 {
     return sim.launches;
+}
+
+uint64_t gpusim_late_loads(void)
+{
+    return sim.late_loads;
 }
 
 uint64_t gpusim_uploads(void)
@@ -333,17 +362,27 @@ cudaError_t cudaFuncSetAttribute(const void *, cudaFuncAttribute, int value)
     return result(cudaSuccess);
 }
 
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *out, const void *function)
+{
+    guard hold(sim.lock);
+
+    GPUSIM_CALL();
+    *out = {sim.machine.arch};
+    sim.loaded.insert(function);
+    return result(cudaSuccess);
+}
+
 cudaError_t cudaGetLastError(void)
 {
-    cudaError_t error = sim.sticky != cudaSuccess ? sim.sticky : sim.last;
+    cudaError_t error = sim.sticky != cudaSuccess ? sim.sticky : last_error;
 
-    sim.last = cudaSuccess;
+    last_error = cudaSuccess;
     return error;
 }
 
 cudaError_t cudaPeekAtLastError(void)
 {
-    return sim.sticky != cudaSuccess ? sim.sticky : sim.last;
+    return sim.sticky != cudaSuccess ? sim.sticky : last_error;
 }
 
 const char *cudaGetErrorName(cudaError_t error)
@@ -366,6 +405,7 @@ const char *cudaGetErrorName(cudaError_t error)
                                        "cudaErrorPeerAccessUnsupported",
                                        "cudaErrorPeerAccessNotEnabled",
                                        "cudaErrorNotSupported",
+                                       "cudaErrorNoKernelImageForDevice",
                                        "cudaErrorUnknown"};
 
     return error <= cudaErrorUnknown ? name[error] : "?";

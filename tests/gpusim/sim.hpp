@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <pthread.h>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -300,7 +301,7 @@ struct simulator {
     bool expected[GPUSIM_FAULT_COUNT];
     uint64_t unexpected;
     std::string fault_text;
-    cudaError_t sticky, last;
+    cudaError_t sticky;
 
     std::vector<stream_state> streams; // [0] is the default stream
     std::map<cudaEvent_t, moment> events;
@@ -324,7 +325,8 @@ struct simulator {
     bool peers[DEVICES][DEVICES]; // [of]: it may reach [to]
     uintptr_t next_event;
 
-    uint64_t launches, uploads;
+    uint64_t launches, uploads, late_loads;
+    std::set<const void *> loaded; // kernels
     size_t optin_shared;
     gpusim_traffic traffic;
 
@@ -333,6 +335,7 @@ struct simulator {
     void (*close_comms)();
 };
 extern simulator &sim;
+extern thread_local cudaError_t last_error; // of this thread's calls
 
 uint32_t random_below(uint32_t count);
 using guard = std::lock_guard<lendable_mutex>;

@@ -176,8 +176,8 @@ static void devices_say_what_they_are(void **state)
     two_devices(4 * GRAIN);
     assert_int_equal(CUDA_SUCCESS, cuDeviceGetCount(&count));
     assert_int_equal(2, count);
-    assert_int_equal(CUDA_SUCCESS, cuDeviceGetUuid(&a, 0));
-    assert_int_equal(CUDA_SUCCESS, cuDeviceGetUuid(&b, 1));
+    assert_int_equal(CUDA_SUCCESS, cuDeviceGetUuid_v2(&a, 0));
+    assert_int_equal(CUDA_SUCCESS, cuDeviceGetUuid_v2(&b, 1));
     assert_memory_not_equal(&a, &b, sizeof(a));
     assert_cuda(
         cudaDeviceGetAttribute(&value, cudaDevAttrMemoryPoolsSupported, 1));

@@ -194,7 +194,7 @@ static void devices_are_named(void **state)
     gpusim_get_machine(&machine);
     machine.device_count = 2;
     gpusim_set_machine(&machine);
-    assert_int_equal(CUDA_SUCCESS, cuDeviceGetUuid(&uuid, 1));
+    assert_int_equal(CUDA_SUCCESS, cuDeviceGetUuid_v2(&uuid, 1));
     dyti_cuda_uuid_text(&uuid, second);
     machine.device_count = 0;
     gpusim_set_machine(&machine);

@@ -155,7 +155,7 @@ static void use_one(struct dyt_rank *me, uint32_t ordinal)
     }
     rank_ok(me, dyti_cuda_calls(&calls));
     rank_true(me, calls->cuDeviceGet(&device, (int)ordinal) == CUDA_SUCCESS &&
-                      calls->cuDeviceGetUuid(&uuid, device) == CUDA_SUCCESS);
+                      calls->cuDeviceGetUuid_v2(&uuid, device) == CUDA_SUCCESS);
     dyti_cuda_uuid_text(&uuid, name);
     rank_ok(me, ops->use(name));
 }

@@ -173,7 +173,7 @@ static void make_there(struct dyt_rank *me, struct there *t)
     CUuuid uuid;
 
     t->device = (int)(me->rank % t->s->devices);
-    rank_true(me, cuDeviceGetUuid(&uuid, t->device) == CUDA_SUCCESS);
+    rank_true(me, cuDeviceGetUuid_v2(&uuid, t->device) == CUDA_SUCCESS);
     dyti_cuda_uuid_text(&uuid, t->name);
     size_it(t);
     for (int d = 0; d < (int)t->s->devices; d++) {

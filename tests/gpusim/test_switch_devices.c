@@ -131,7 +131,7 @@ static void draw(struct scene *s, enum reach reach)
 
         s->device[r] = r < devices ? r : sw_draw(s->seed, 90 + r, devices);
         assert_int_equal(CUDA_SUCCESS,
-                         cuDeviceGetUuid(&uuid, (CUdevice)s->device[r]));
+                         cuDeviceGetUuid_v2(&uuid, (CUdevice)s->device[r]));
         dyti_cuda_uuid_text(&uuid, s->name[r]);
     }
 }

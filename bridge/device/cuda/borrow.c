@@ -247,7 +247,7 @@ static enum dyt_status borrow(struct borrowing *b,
     CUdeviceptr at = loan->address;
     CUdevice other = b->device;
     CUuuid uuid;
-    CUresult error = b->calls->cuDeviceGetUuid(&uuid, b->device);
+    CUresult error = b->calls->cuDeviceGetUuid_v2(&uuid, b->device);
     enum dyt_status st =
         error == CUDA_SUCCESS
             ? check_device(b, loan, &other)

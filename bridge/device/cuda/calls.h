@@ -8,14 +8,16 @@
 #include "device/cuda/arena.h"
 
 /* The header renames some to their newest version, and so every use of these
- * words is the renamed one: member, type and symbol. */
+ * words is the renamed one: member, type and symbol.  The UUID of a part of a
+ * device (MIG) is only what the second version of that call tells, which not
+ * all headers rename. */
 #define DYTI_CUDA_CALLS(X)                                                     \
     X(cuInit)                                                                  \
     X(cuGetErrorName)                                                          \
     X(cuDriverGetVersion)                                                      \
     X(cuDeviceGetCount)                                                        \
     X(cuDeviceGet)                                                             \
-    X(cuDeviceGetUuid)                                                         \
+    X(cuDeviceGetUuid_v2)                                                      \
     X(cuDeviceGetAttribute)                                                    \
     X(cuDeviceCanAccessPeer)                                                   \
     X(cuCtxGetCurrent)                                                         \

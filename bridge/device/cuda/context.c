@@ -58,7 +58,7 @@ static void list_devices(const struct dyti_cuda_calls *calls, int count,
         char text[DYTI_CUDA_UUID];
 
         if (calls->cuDeviceGet(&device, i) == CUDA_SUCCESS &&
-            calls->cuDeviceGetUuid(&uuid, device) == CUDA_SUCCESS) {
+            calls->cuDeviceGetUuid_v2(&uuid, device) == CUDA_SUCCESS) {
             dyti_cuda_uuid_text(&uuid, text);
             at += (size_t)snprintf(out + at, cap - at, "%s%s",
                                    at > 0 ? ", " : "", text);
@@ -77,7 +77,7 @@ static enum dyt_status find_digits(const struct dyti_cuda_calls *calls,
         CUuuid uuid;
         CUresult error = calls->cuDeviceGet(&device, i);
 
-        error = error == CUDA_SUCCESS ? calls->cuDeviceGetUuid(&uuid, device)
+        error = error == CUDA_SUCCESS ? calls->cuDeviceGetUuid_v2(&uuid, device)
                                       : error;
         if (error != CUDA_SUCCESS) {
             return dyti_cuda_fail(calls, error, "asking for a device's UUID",
@@ -173,7 +173,7 @@ static void name_device(const struct dyti_cuda_calls *calls, CUdevice device,
 {
     CUuuid uuid = {0};
 
-    (void)calls->cuDeviceGetUuid(&uuid, device);
+    (void)calls->cuDeviceGetUuid_v2(&uuid, device);
     dyti_cuda_uuid_text(&uuid, out);
 }
 

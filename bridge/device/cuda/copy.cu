@@ -20,6 +20,11 @@ __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS)
 
 } // namespace
 
+int dyti_cuda_copy_load(void)
+{
+    return dev_load_kernel(reinterpret_cast<const void *>(&copy_boxes));
+}
+
 int dyti_cuda_copy_launch(const struct dyti_cuda_box *box,
                           const uint64_t *first, uint32_t count, uint64_t bytes,
                           uint32_t most_blocks, void *stream)

@@ -18,7 +18,13 @@
 #else
 #define DRIVER_NAME "525"
 #endif
-#define ARCH_MIN 70u
+
+/* Which kernels are compiled for, oldest first; of the last there is PTX. */
+#ifndef DYTI_CUDA_ARCHS
+#define DYTI_CUDA_ARCHS 70
+#endif
+static const uint32_t archs[] = {DYTI_CUDA_ARCHS};
+#define ARCH_COUNT (sizeof(archs) / sizeof(archs[0]))
 
 /* What is called.  The header renames some to their newest version, and so
  * every use of these words is the renamed one: member, type and symbol. */
@@ -166,6 +172,13 @@ static void failed(const struct driver *d, CUresult error, const char *where,
              "a newer driver instead, or take the package away",
              where, name);
         return;
+    case CUDA_ERROR_SYSTEM_NOT_READY:
+        tell(r, DYTI_DEVICE_FAILED,
+             "%s: %s: the GPUs' switches are not set up; start "
+             "nvidia-fabricmanager, of the driver's version (systemctl status "
+             "nvidia-fabricmanager)",
+             where, name);
+        return;
     case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
         tell(r, DYTI_DEVICE_FAILED,
              "%s: %s: the driver's library and its kernel module are of "
@@ -182,6 +195,18 @@ static void failed(const struct driver *d, CUresult error, const char *where,
 
 /* ---- devices --------------------------------------------------------------
  */
+
+/* Code of an architecture runs on later ones with the same first number, and
+ * PTX on all later ones. */
+static bool has_kernels(uint32_t arch)
+{
+    bool has = arch >= archs[ARCH_COUNT - 1];
+
+    for (size_t i = 0; i < ARCH_COUNT; i++) {
+        has = has || (archs[i] / 10 == arch / 10 && archs[i] <= arch);
+    }
+    return has;
+}
 
 static void write_uuid(const CUuuid *uuid, char *out, size_t n)
 {
@@ -263,7 +288,7 @@ static bool look_at(const struct driver *d, uint32_t index,
     if (error == CUDA_SUCCESS) {
         error = describe(d, device, row);
     }
-    if (error == CUDA_SUCCESS && row->arch >= ARCH_MIN) {
+    if (error == CUDA_SUCCESS && has_kernels(row->arch)) {
         error = start(d, device);
     }
     if (error != CUDA_SUCCESS) {
@@ -305,13 +330,18 @@ static void look_at_all(const struct driver *d, struct dyti_device_report *r)
         if (!look_at(d, i, r)) {
             return;
         }
-        fit += r->row[i].arch >= ARCH_MIN;
+        fit += has_kernels(r->row[i].arch);
     }
     look_who_reaches(d, told, r);
     if (fit == 0) {
         tell(r, DYTI_DEVICE_NO_DEVICE,
-             "none of %u is sm_%u or newer; the first is %s, sm_%u", r->count,
-             ARCH_MIN, r->row[0].name, r->row[0].arch);
+             "none of %u is a GPU that this module has kernels for: they are "
+             "for sm_%u and newer%s; the first is %s, sm_%u",
+             r->count, archs[0],
+             r->row[0].arch < archs[0]
+                 ? ""
+                 : ", but not for all (DYT_CUDA_ARCHS, when it was built)",
+             r->row[0].name, r->row[0].arch);
         return;
     }
     tell(r, DYTI_DEVICE_READY, "%u of %u devices, driver for CUDA %u.%u", fit,

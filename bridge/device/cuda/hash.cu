@@ -29,6 +29,16 @@ __global__ void __launch_bounds__(BLOCK)
 
 } // namespace
 
+int dyti_cuda_hash_load(void)
+{
+    cudaError_t error =
+        dev_load_kernel(reinterpret_cast<const void *>(&hash_boxes));
+
+    return error == cudaSuccess
+               ? dev_load_kernel(reinterpret_cast<const void *>(&draw_samples))
+               : error;
+}
+
 int dyti_cuda_hash_launch(const struct dyti_cuda_hash_box *box,
                           const uint64_t *first, uint32_t count,
                           uint64_t elements, uint64_t *sum,

@@ -11,6 +11,11 @@
 extern "C" {
 #endif
 
+/* Load the kernels for this thread's device, before anything is under way on
+ * it: a launch never has to. */
+int dyti_cuda_copy_load(void);
+int dyti_cuda_hash_load(void);
+
 /* Move all boxes of a list: box [count], first [count + 1], bytes = first of
  * the last.  At most `most_blocks` blocks; 0: as many as are worth it. */
 int dyti_cuda_copy_launch(const struct dyti_cuda_box *box,

@@ -12,11 +12,9 @@
 
 #if defined(__CUDACC__)
 
-// cudaError_t of the launch; what happens in the kernel comes later.
-#define DYTI_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)            \
-    (kernel<<<(grid), (block), (shared_bytes),                                 \
-              static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__),               \
-     cudaGetLastError())
+#define DYTI_LAUNCH_ALONE(kernel, grid, block, shared_bytes, stream, ...)      \
+    kernel<<<(grid), (block), (shared_bytes),                                  \
+             static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__)
 
 #define DYTI_SHARED(type, name, count) __shared__ type name[count]
 #define DYTI_SHARED_REST(type, name)                                           \
@@ -35,10 +33,11 @@ template <class T> __device__ __forceinline__ void dev_store(T *ptr, T value)
 
 #else
 
-#define DYTI_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)            \
-    gpusim::launch(#kernel, (grid), (block), (shared_bytes),                   \
-                   static_cast<cudaStream_t>(stream),                          \
-                   [=] { kernel(__VA_ARGS__); })
+#define DYTI_LAUNCH_ALONE(kernel, grid, block, shared_bytes, stream, ...)      \
+    (void)gpusim::launch(#kernel, reinterpret_cast<const void *>(&kernel),     \
+                         (grid), (block), (shared_bytes),                      \
+                         static_cast<cudaStream_t>(stream),                    \
+                         [=] { kernel(__VA_ARGS__); })
 
 #define DYTI_SHARED(type, name, how_many)                                      \
     static const char name##_key = 0;                                          \
@@ -68,5 +67,21 @@ void dev_store(T *ptr, std::common_type_t<T> value,
 }
 
 #endif
+
+// cudaError_t of the launch; what happens in the kernel comes later.  An error
+// of before is not the launch's: of "not ready", which is the answer to a
+// question, some versions of the runtime make the last error as well.
+#define DYTI_LAUNCH(...)                                                       \
+    ((void)cudaGetLastError(), DYTI_LAUNCH_ALONE(__VA_ARGS__),                 \
+     cudaGetLastError())
+
+// Have a kernel loaded.  Its first launch would do so otherwise, and wait for
+// the device, on which work may wait for another rank that does the same.
+static inline cudaError_t dev_load_kernel(const void *kernel)
+{
+    cudaFuncAttributes attributes;
+
+    return cudaFuncGetAttributes(&attributes, kernel);
+}
 
 #endif // DYTI_DEVICE_CUDA_LAUNCH_CUH

@@ -150,8 +150,8 @@ static enum dyt_status name_owner(const struct dyti_cuda_calls *calls,
     CUuuid uuid;
     CUresult error = calls->cuDeviceGet(&device, ordinal);
 
-    error =
-        error == CUDA_SUCCESS ? calls->cuDeviceGetUuid(&uuid, device) : error;
+    error = error == CUDA_SUCCESS ? calls->cuDeviceGetUuid_v2(&uuid, device)
+                                  : error;
     if (error != CUDA_SUCCESS) {
         return dyti_cuda_fail(calls, error, "asking whose memory it is", 0);
     }

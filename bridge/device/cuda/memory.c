@@ -157,7 +157,7 @@ static enum dyt_status cuda_resize(int handle, enum dyti_page_kind pages,
     if (st != DYT_OK) {
         return st;
     }
-    error = calls->cuDeviceGetUuid(&note.device, device);
+    error = calls->cuDeviceGetUuid_v2(&note.device, device);
     if (error != CUDA_SUCCESS) {
         return dyti_cuda_fail(calls, error, "asking for the device's UUID", 0);
     }

@@ -3,6 +3,7 @@
 #include "device/cuda/absent.h"
 #include "device/cuda/blas.h"
 #include "device/cuda/handle.h"
+#include "device/cuda/kernels.h"
 #include "device/cuda/range.h"
 
 #include <stdio.h>
@@ -71,7 +72,8 @@ static enum dyt_status find_device(struct dyti_cuda *k, const char *uuid)
     if (st == DYT_OK) {
         st = dyti_cuda_context_get(&calls, &device);
     }
-    if (st == DYT_OK && calls->cuDeviceGetUuid(&its, device) == CUDA_SUCCESS) {
+    if (st == DYT_OK &&
+        calls->cuDeviceGetUuid_v2(&its, device) == CUDA_SUCCESS) {
         dyti_cuda_uuid_text(&its, k->name);
     }
     if (st == DYT_OK) {
@@ -87,6 +89,22 @@ static enum dyt_status find_device(struct dyti_cuda *k, const char *uuid)
     k->arch = major * 10 + minor;
     snprintf(k->arch_name, sizeof(k->arch_name), "sm_%d", k->arch);
     return st;
+}
+
+static enum dyt_status load_kernels(struct dyti_cuda *k)
+{
+    int error = dyti_cuda_copy_load();
+
+    error = error == cudaSuccess ? dyti_cuda_hash_load() : error;
+    if (error == (int)cudaErrorNoKernelImageForDevice) {
+        (void)cudaGetLastError();
+        return DYTI_FAIL(DYT_ERR_UNSUPPORTED,
+                         "%s is %s, for which this module has no kernels: "
+                         "build it with DYT_CUDA_ARCHS=%d, by a toolkit that "
+                         "knows it",
+                         k->name, k->arch_name, k->arch);
+    }
+    return dyti_cuda_check(k, error, "loading kernels");
 }
 
 static enum dyt_status make_marks(struct dyti_cuda *k)
@@ -125,6 +143,9 @@ static enum dyt_status cuda_open(const struct dyti_kernel_params *params,
     }
     k->tf32 = params != NULL && params->tf32;
     st = find_device(k, params != NULL ? params->device : NULL);
+    if (st == DYT_OK) {
+        st = load_kernels(k);
+    }
     if (st == DYT_OK) {
         st = dyti_cuda_check(
             k,

@@ -32,6 +32,7 @@ typedef enum cudaError {
     cudaErrorPeerAccessUnsupported,
     cudaErrorPeerAccessNotEnabled,
     cudaErrorNotSupported,
+    cudaErrorNoKernelImageForDevice,
     cudaErrorUnknown
 } cudaError_t;
 
@@ -142,6 +143,11 @@ cudaError_t cudaIpcOpenMemHandle(void **ptr, cudaIpcMemHandle_t handle,
                                  unsigned flags);
 cudaError_t cudaIpcCloseMemHandle(void *ptr);
 
+struct cudaFuncAttributes {
+    int binaryVersion;
+};
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out,
+                                  const void *function);
 cudaError_t cudaFuncSetAttribute(const void *function,
                                  enum cudaFuncAttribute attribute, int value);
 

@@ -73,8 +73,9 @@ size_t shared_dynamic(size_t *out_bytes);
 unsigned char *shared_bytes(size_t offset, size_t bytes, size_t alignment,
                             access how);
 
-cudaError_t launch(const char *name, dim3 grid, dim3 block, size_t shared_bytes,
-                   cudaStream_t stream, std::function<void()> body);
+cudaError_t launch(const char *name, const void *function, dim3 grid,
+                   dim3 block, size_t shared_bytes, cudaStream_t stream,
+                   std::function<void()> body);
 
 // ---- shared memory -----------------------------------------------------
 
