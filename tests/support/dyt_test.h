@@ -27,6 +27,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 /* A sanitizer has threads and memory of its own: what is measured under one is
@@ -94,6 +95,45 @@ static inline uint32_t dyt_open_files(void)
     assert_non_null(folder);
     while (readdir(folder) != NULL) {
         count++;
+    }
+    (void)closedir(folder);
+    return count;
+}
+
+/* Is this thread of ours on its way out?  One that was joined is listed until
+ * the kernel is done with it, which says so in its flags. */
+static inline bool dyt_thread_ends(const char *thread)
+{
+    const unsigned ending = 0x4; /* PF_EXITING */
+    unsigned flags = ending;
+    char path[300], line[512];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/self/task/%.200s/stat", thread);
+    file = fopen(path, "re");
+    if (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        const char *rest = strrchr(line, ')'); /* behind its name */
+
+        assert_non_null(rest);
+        assert_int_equal(1,
+                         sscanf(rest, ") %*c %*d %*d %*d %*d %*d %u", &flags));
+    }
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    return (flags & ending) != 0;
+}
+
+/* Threads of this process, a sanitizer's among them. */
+static inline uint32_t dyt_threads(void)
+{
+    DIR *folder = opendir("/proc/self/task");
+    const struct dirent *entry;
+    uint32_t count = 0;
+
+    assert_non_null(folder);
+    while ((entry = readdir(folder)) != NULL) {
+        count += entry->d_name[0] != '.' && !dyt_thread_ends(entry->d_name);
     }
     (void)closedir(folder);
     return count;
@@ -180,11 +220,25 @@ static void dyt_test_remove_dirs(void)
     }
 }
 
+/* In memory, where there is room for what tests write, two at a time; in a
+ * container that is often 64 MiB. */
+static inline const char *dyt_test_root(void)
+{
+    static const char memory[] = "/dev/shm";
+    const uint64_t enough = 1ull << 30;
+    struct statvfs room;
+
+    return access(memory, W_OK) == 0 && statvfs(memory, &room) == 0 &&
+                   (uint64_t)room.f_bavail * room.f_frsize >= enough
+               ? memory
+               : "/tmp";
+}
+
 /* A fresh empty folder, removed when the program exits.  The path is valid
  * until then. */
 static inline const char *dyt_test_dir(void)
 {
-    const char *root = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+    const char *root = dyt_test_root();
     char *path;
 
     if (dyt_test_dir_count == DYT_TEST_DIRS) {
