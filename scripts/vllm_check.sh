@@ -20,8 +20,11 @@ venv=$root/build/vllm-check/venv
 install_seconds=900 # of vLLM and what it wants, 5 GB to fetch: 106 s measured
 bare_seconds=300    # until vLLM alone answers at TP 3, which takes a minute
 check_seconds=1800  # of what --ci runs, which takes ten minutes on two cores
-# What talks talks on this machine only, whatever its name resolves to.
+# What talks talks on this machine only, whatever its name resolves to, and past
+# a proxy that is there for what gets installed.
 export GLOO_SOCKET_IFNAME=lo VLLM_HOST_IP=127.0.0.1 HF_HUB_OFFLINE=1
+export no_proxy=127.0.0.1,localhost${no_proxy:+,$no_proxy}
+export NO_PROXY=$no_proxy
 # Paths of sockets are short.
 export TMPDIR=${TMPDIR:-/tmp}
 [ "${#TMPDIR}" -lt 40 ] || TMPDIR=/tmp
@@ -37,11 +40,13 @@ gigabytes() { # PATH: free where it would be
 }
 
 memory() { # gigabytes that may be used
-  local free most=max
+  local free limit most=max
   free=$(awk '/^MemAvailable:/ { print int($2 / 1048576) }' /proc/meminfo)
-  if [ -r /sys/fs/cgroup/memory.max ]; then
-    read -r most </sys/fs/cgroup/memory.max
-  fi
+  for limit in memory.max memory/memory.limit_in_bytes; do # of either version
+    if [ -r "/sys/fs/cgroup/$limit" ]; then
+      read -r most <"/sys/fs/cgroup/$limit"
+    fi
+  done
   if [ "$most" != max ] && [ $((most >> 30)) -lt "$free" ]; then
     free=$((most >> 30))
   fi
@@ -65,7 +70,8 @@ install_vllm() {
   echo "vllm-check: installing vLLM's CPU build into $base (minutes)" >&2
   rm -rf "$base"
   if ! python3 -m venv "$base" ||
-      ! timeout -k 10 "$install_seconds" bench/opponents/vllm.sh "$base"; then
+      ! timeout -k 10 "$install_seconds" \
+      scripts/again.sh bench/opponents/vllm.sh "$base"; then
     rm -rf "$base"
     skip "vLLM's CPU build does not install within $install_seconds s"
   fi
@@ -80,7 +86,7 @@ install_ours() {
   "$base/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
     >"$site/bench-vllm.pth"
   pip=("$venv/bin/python" -m pip --disable-pip-version-check --quiet)
-  "${pip[@]}" install "scikit-build-core>=0.10" ninja ||
+  scripts/again.sh "${pip[@]}" install "scikit-build-core>=0.10" ninja ||
     skip "what builds the wheel does not install"
   "${pip[@]}" install --no-deps --no-build-isolation --force-reinstall "$root"
   # Not where libcurl and jansson are missing, which CMake says.
