@@ -30,6 +30,9 @@ case $preset in
     bits=$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null) || bits=32
     if [ "$bits" -gt 28 ] && setarch -R true 2>/dev/null; then
       run=(setarch -R)
+    elif [ "$bits" -gt 28 ]; then
+      echo "test: setarch -R is not permitted here: if programs end at once or" \
+        "hang, set vm.mmap_rnd_bits to 28" >&2
     fi ;;
 esac
 "${run[@]}" ctest --preset "$preset" -j "${TEST_JOBS:-2}" --no-label-summary \
