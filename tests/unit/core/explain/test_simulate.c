@@ -1,7 +1,9 @@
-/* The simulator against times that can be worked out by hand. */
+/* The simulator against times that can be worked out by hand, and against the
+ * longest way through what pieces wait for. */
 #include "dyt_test.h"
 
 #include "explain/simulate.h"
+#include "traffic_cases.h"
 
 #include <math.h>
 
@@ -313,7 +315,128 @@ static void cores_do_the_work(void **state)
     dyti_simulation_fini(&s);
 }
 
+/* ---- without events ------------------------------------------------------ */
+
+struct times {
+    double start, end, arrive;
+};
+
+/* Does piece b wait for the end, or the arrival, of a, which is before it? */
+static bool waits_for_end(const struct dyti_cluster *c,
+                          const struct dyti_piece *a,
+                          const struct dyti_piece *b)
+{
+    return dyti_cluster_link(c, a->from, a->to) ==
+               dyti_cluster_link(c, b->from, b->to) &&
+           (a->from == b->from || a->to == b->to);
+}
+
+static bool waits_for_arrival(const struct dyti_piece *a,
+                              const struct dyti_piece *b)
+{
+    bool same = a->src == b->src && a->dst == b->dst && a->wave == b->wave &&
+                a->lo == b->lo;
+
+    return (same && a->hop + 1 == b->hop) ||
+           (a->wave < b->wave && a->to == b->from);
+}
+
+/* One piece after the other, each behind all that it waits for: no queue, no
+ * speeds that change. */
+static void play_slowly(const struct dyti_cluster *c,
+                        const struct dyti_piece *p, size_t count,
+                        struct times *out)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct dyti_link_speed *l =
+            &c->link[dyti_cluster_link(c, p[i].from, p[i].to)];
+        double start = 0.0;
+
+        for (size_t k = 0; k < count; k++) {
+            if (waits_for_arrival(&p[k], &p[i])) {
+                assert_true(k < i);
+                start = fmax(start, out[k].arrive);
+            }
+            if (k < i && waits_for_end(c, &p[k], &p[i])) {
+                start = fmax(start, out[k].end);
+            }
+        }
+        out[i].start = start;
+        out[i].end = start +
+                     l->message_s * (p[i].messages > 0 ? p[i].messages : 1) +
+                     (double)(p[i].hi - p[i].lo) / l->bytes_per_s;
+        out[i].arrive = out[i].end + l->latency_s;
+    }
+}
+
+static void compare_times(const struct dyti_cluster *c,
+                          const struct dyti_pieces *pieces)
+{
+    struct dyti_simulate_inputs in = {.cluster = c, .pieces = pieces};
+    struct times *times = calloc(pieces->count + 1, sizeof(*times));
+    double *done = calloc(c->rank_count, sizeof(*done)), last = 0.0;
+    struct dyti_simulation s = {0};
+
+    assert_non_null(times);
+    assert_non_null(done);
+    assert_ok(dyti_simulate(&in, &s));
+    play_slowly(c, pieces->piece, pieces->count, times);
+    for (size_t i = 0; i < pieces->count; i++) {
+        const struct dyti_piece *p = &pieces->piece[i];
+
+        done[p->from] = fmax(done[p->from], times[i].end);
+        done[p->to] = fmax(done[p->to], times[i].arrive);
+        last = fmax(last, times[i].arrive);
+    }
+    assert_true(near(s.seconds, last));
+    for (uint32_t r = 0; r < c->rank_count; r++) {
+        assert_true(near(s.done_s[r], done[r]));
+    }
+    dyti_simulation_fini(&s);
+    free(times);
+    free(done);
+}
+
+static void times_are_the_longest_way_through_the_waits(void **state)
+{
+    uint64_t rounds = dyt_test_rounds(24, 240);
+
+    (void)state;
+    for (uint64_t seed = 0; seed < rounds; seed++) {
+        uint32_t ranks = 2 + (uint32_t)(seed % 7), chunk = 0;
+        struct dyt_traffic t;
+        struct dyti_order order;
+
+        assert_true(dyt_traffic_random(
+            &t, seed, ranks, 1 + (uint32_t)(seed % 4), (uint32_t)(seed % 6)));
+        for (size_t i = 0; i < t.flow_count; i++) {
+            t.flow[i].wave = dyti_rng_u64(seed, i, 1, 7) % 4 == 0;
+            t.flow[i].messages = 1 + (uint32_t)(i % 5);
+        }
+        t.cluster.link[DYTI_LINK_SELF].bytes_per_s = 0;
+        t.cluster.host_nic_bytes_per_s = t.cluster.core_bytes_per_s = 0;
+        t.cluster.link[DYTI_LINK_HOST].message_s = seed % 2 == 0 ? 0 : 3e-5;
+        t.cluster.link[DYTI_LINK_HOST].latency_s = seed % 3 == 0 ? 0 : 2e-5;
+        t.cluster.link[DYTI_LINK_NIC].message_s = seed % 5 == 0 ? 0 : 1e-4;
+        t.cluster.link[DYTI_LINK_NIC].latency_s = seed % 7 == 0 ? 0 : 5e-4;
+        chunk = seed % 4 == 0 ? 0 : 8u << 20;
+        order = (struct dyti_order){.cluster = &t.cluster,
+                                    .flow = t.flow,
+                                    .flow_count = t.flow_count,
+                                    .chunk_bytes = chunk};
+        for (size_t k = 0; dyti_strategy_at(k) != NULL; k++) {
+            struct dyti_pieces pieces = {0};
+
+            assert_ok(dyti_strategy_at(k)->order(&order, &pieces));
+            compare_times(&t.cluster, &pieces);
+            dyti_pieces_fini(&pieces);
+        }
+        dyt_traffic_close(&t);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(times_are_the_longest_way_through_the_waits),
     cmocka_unit_test(cores_do_the_work),
     cmocka_unit_test(costs_and_classes),
     cmocka_unit_test(half_duplex_is_shared),
