@@ -35,7 +35,7 @@ static enum dyt_status build_catalogue(struct dyti_session_manager *m)
 static enum dyt_status act_catalogue(struct dyti_session_manager *m)
 {
     struct dyti_fleet_event e = {.kind = DYTI_FLEET_BUILT};
-    char text[DYTI_FLEET_TEXT_BYTES * 4];
+    char text[DYTI_FLEET_ANSWER_BYTES];
 
     e.status = build_catalogue(m);
     if (e.status != DYT_OK) {
@@ -141,7 +141,9 @@ static enum dyt_status check_group(struct dyti_session_manager *m,
         uint32_t kinds = dyti_manager_kinds(memory, g->size);
 
         st = dyti_replica_check(
-            m->catalogue, kinds != 0 ? kinds : 1u << DYTI_PARAM, view, g->size);
+            m->catalogue, kinds != 0 ? kinds : 1u << DYTI_PARAM,
+            g->role == DYTI_FLEET_TRAINER ? "trainer" : "replica", view,
+            g->size);
     }
     dyti_manager_memory_free(memory,
                              st == DYT_OK || memory != NULL ? g->size : 0);
@@ -152,7 +154,7 @@ static enum dyt_status check_group(struct dyti_session_manager *m,
 static enum dyt_status act_check(struct dyti_session_manager *m, uint32_t group)
 {
     struct dyti_fleet_event e = {.kind = DYTI_FLEET_CHECKED, .group = group};
-    char text[DYTI_FLEET_TEXT_BYTES * 4];
+    char text[DYTI_FLEET_ANSWER_BYTES];
 
     e.status = check_group(m, &m->fleet.group[group], &e.shared);
     if (e.status != DYT_OK) {

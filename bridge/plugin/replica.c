@@ -65,7 +65,7 @@ static bool has_policy(const struct dyti_model *catalogue)
 
 /* `draft`: it is a draft model's, among a policy's. */
 static enum dyt_status check_tensor(const struct dyti_tensor *t, bool draft,
-                                    uint32_t kind,
+                                    uint32_t kind, const char *whose,
                                     const struct dyt_box *const *box,
                                     size_t count, struct dyti_found *found)
 {
@@ -77,9 +77,9 @@ static enum dyt_status check_tensor(const struct dyti_tensor *t, bool draft,
     if (count == 0) {
         dyti_found_add(
             found, DYT_ERR_LAYOUT,
-            "missing: %s of %s, %s, is in no row of the replica%s",
+            "missing: %s of %s, %s, is in no row of the %s%s",
             dyti_kind_name((enum dyti_kind)kind), t->name,
-            dyti_shape_words(t->ndim, t->shape).text,
+            dyti_shape_words(t->ndim, t->shape).text, whose,
             draft ? ": it belongs to a draft model, " DYTI_DRAFT_REMEDY : "");
         return DYT_OK;
     }
@@ -88,16 +88,16 @@ static enum dyt_status check_tensor(const struct dyti_tensor *t, bool draft,
     if (st == DYT_OK && !covered) {
         dyti_found_add(found, DYT_ERR_LAYOUT,
                        "missing: element %s of %s of %s, %s, is in no row of "
-                       "the replica",
+                       "the %s",
                        dyti_shape_words(t->ndim, at).text,
                        dyti_kind_name((enum dyti_kind)kind), t->name,
-                       dyti_shape_words(t->ndim, t->shape).text);
+                       dyti_shape_words(t->ndim, t->shape).text, whose);
     }
     return st;
 }
 
 enum dyt_status dyti_replica_check(const struct dyti_model *catalogue,
-                                   uint32_t kinds,
+                                   uint32_t kinds, const char *whose,
                                    const struct dyti_view *const *member,
                                    uint32_t member_count)
 {
@@ -118,7 +118,7 @@ enum dyt_status dyti_replica_check(const struct dyti_model *catalogue,
             if ((tensor->kinds >> kind & 1u) != 0) {
                 st = check_tensor(tensor,
                                   policy && dyti_name_is_draft(tensor->name),
-                                  kind, lists.box + lists.first[t],
+                                  kind, whose, lists.box + lists.first[t],
                                   lists.first[t + 1] - lists.first[t], &found);
             }
         }

@@ -98,10 +98,11 @@ enum dyt_status dyti_rules_apply(const struct dyti_model *catalogue,
                                  const struct dyti_place *place,
                                  struct dyti_row_pieces *out_pieces);
 
-/* What a replica's members hold together against the catalogue: tensors of
- * `kinds` that nobody covers, whole or in part.  DYT_ERR_LAYOUT lists them. */
+/* What the members of `whose` ("replica", "trainer") hold together against the
+ * catalogue: tensors of `kinds` that nobody covers, whole or in part.
+ * DYT_ERR_LAYOUT lists them. */
 enum dyt_status dyti_replica_check(const struct dyti_model *catalogue,
-                                   uint32_t kinds,
+                                   uint32_t kinds, const char *whose,
                                    const struct dyti_view *const *member,
                                    uint32_t member_count);
 

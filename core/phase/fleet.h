@@ -42,7 +42,9 @@
 #define DYTI_FLEET_NONE       UINT32_MAX
 #define DYTI_FLEET_NAME_BYTES 64u
 #define DYTI_FLEET_TEXT_BYTES 512u
-#define DYTI_FLEET_MAX_SIZE   4096u /* members of one group */
+/* Of an answer: a list of all that does not fit is told whole. */
+#define DYTI_FLEET_ANSWER_BYTES 2048u
+#define DYTI_FLEET_MAX_SIZE     4096u /* members of one group */
 
 enum dyti_fleet_role { DYTI_FLEET_TRAINER, DYTI_FLEET_RECEIVER };
 
@@ -190,7 +192,7 @@ struct dyti_fleet_action {
     uint32_t member, group, link, rank;
     uint64_t epoch, version;
     enum dyt_status status;
-    char text[DYTI_FLEET_TEXT_BYTES]; /* of a status that is no DYT_OK */
+    char text[DYTI_FLEET_ANSWER_BYTES]; /* of a status that is no DYT_OK */
 };
 
 enum dyti_fleet_event_kind {

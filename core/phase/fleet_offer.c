@@ -68,7 +68,8 @@ enum dyt_status dyti_fleet_take_offer(struct dyti_fleet *fleet,
         char text[128];
 
         snprintf(text, sizeof(text),
-                 "ranks of the trainer offer versions %llu and %llu",
+                 "ranks of the trainer offer versions %llu and %llu: all must "
+                 "name the same",
                  (unsigned long long)other->want,
                  (unsigned long long)e->version);
         refuse_proposal(fleet, DYT_ERR_INVALID, text);

@@ -138,23 +138,46 @@ enum dyt_status dyti_fleet_take_publish(struct dyti_fleet *fleet,
     return DYT_OK;
 }
 
+/* Who has joined and is waited for, "; … has not published": of the trainer,
+ * while its tensors are not known, else of its own group.  "" if nobody is. */
+static void say_who_is_silent(const struct dyti_fleet *fleet, uint32_t member,
+                              char *text, size_t size)
+{
+    uint32_t group = fleet->catalogue ? fleet->member[member].group : 0;
+    const struct dyti_fleet_group *g = &fleet->group[group];
+    char who[256];
+
+    text[0] = '\0';
+    for (uint32_t r = 0; g->used && r < g->size && text[0] == '\0'; r++) {
+        uint32_t other = g->member[r];
+
+        if (other != NONE && other != member &&
+            !fleet->member[other].publishing &&
+            fleet->member[other].state < DYTI_MEMBER_FITTED) {
+            dyti_fleet_member_text(fleet, other, who, sizeof(who));
+            snprintf(text, size, "; %s has not published", who);
+        }
+    }
+}
+
 void dyti_fleet_withdraw_publish(struct dyti_fleet *fleet, uint32_t member,
                                  enum dyt_status status)
 {
     struct dyti_fleet_member *m = &fleet->member[member];
     const struct dyti_fleet_group *g = &fleet->group[m->group];
-    char group[128], text[DYTI_FLEET_TEXT_BYTES];
+    char group[128], silent[320], text[DYTI_FLEET_ANSWER_BYTES];
     uint32_t missing = 0;
 
     for (uint32_t r = 0; r < g->size; r++) {
         missing += g->member[r] == NONE;
     }
     dyti_fleet_group_text(fleet, m->group, group, sizeof(group));
-    snprintf(text, sizeof(text), "%s: %s%u of %u members of %s have joined",
+    say_who_is_silent(fleet, member, silent, sizeof(silent));
+    snprintf(text, sizeof(text), "%s: %s%u of %u members of %s have joined%s",
              status == DYT_ERR_TIMEOUT ? "not all have published in time"
                                        : "the publish was given up",
              fleet->catalogue ? "" : "the trainer's tensors are not known; ",
-             g->size - missing, g->size, group);
+             g->size - missing, g->size, group, silent);
     m->publishing = false;
     m->state = DYTI_MEMBER_JOINED;
     dyti_fleet_answer(fleet, DYTI_ACT_PUBLISHED, member, 0, status, text);
@@ -169,7 +192,7 @@ void dyti_fleet_take_fitted(struct dyti_fleet *fleet,
         return;
     }
     if (e->status != DYT_OK) {
-        char who[256], text[DYTI_FLEET_TEXT_BYTES];
+        char who[256], text[DYTI_FLEET_ANSWER_BYTES];
         uint32_t group = m->group;
 
         /* Its own answer is the full text, that of the others names it. */

@@ -203,6 +203,50 @@ static void a_wrong_dialect_is_refused_with_all_that_does_not_fit(void **state)
     all_leave(t, 1, r, 1);
 }
 
+/* A list of many is told whole, and what is too long of it is counted. */
+static void all_that_is_missing_is_told(void **state)
+{
+    static char name[12][64];
+    const char *folder = session_folder();
+    struct member *t[1] = {member_new(folder, DYT_ROLE_TRAINER, 0, 0, 1)};
+    struct member *r = member_new(folder, DYT_ROLE_RECEIVER, 0, 0, 1);
+
+    (void)state;
+    for (uint32_t i = 0; i < 12; i++) {
+        snprintf(name[i], sizeof(name[i]),
+                 "model.layers.%u.self_attn.q_proj.weight", i);
+        WHOLE(t[0], name[i], DYT_F32, 4, 6);
+    }
+    WHOLE(r, name[0], DYT_F32, 4, 6);
+    all_ok(t, 1, enter);
+    assert_status(DYT_ERR_LAYOUT, enter(r));
+    for (uint32_t i = 1; i <= 10; i++) {
+        char says[160];
+
+        snprintf(says, sizeof(says),
+                 "missing: param of %s, [4, 6], is in no row of the replica",
+                 name[i]);
+        assert_error_has(says);
+    }
+    assert_error_has("; and 1 more");
+    leave(r);
+    leave(t[0]);
+}
+
+/* What a trainer's ranks leave out of their own tensors is theirs. */
+static void a_trainer_that_leaves_a_gap_hears_so(void **state)
+{
+    const char *folder = session_folder();
+    struct member *t = member_new(folder, DYT_ROLE_TRAINER, 0, 0, 1);
+
+    (void)state;
+    member_cut(t, "a.weight", DYT_F32, 2, SHAPE(24, 6), 0, 0, 23);
+    assert_status(DYT_ERR_LAYOUT, enter(t));
+    assert_error_has("element [23, 0] of param of a.weight, [24, 6], is in no "
+                     "row of the trainer");
+    leave(t);
+}
+
 /* ---- heads --------------------------------------------------------------- */
 
 /* Rank `rank` of a server whose rows a table of rules explains. */
@@ -348,6 +392,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(stages_are_ranks_of_one_trainer),
     cmocka_unit_test(rows_of_any_dtype_come_in_any_order),
     cmocka_unit_test(a_wrong_dialect_is_refused_with_all_that_does_not_fit),
+    cmocka_unit_test(all_that_is_missing_is_told),
+    cmocka_unit_test(a_trainer_that_leaves_a_gap_hears_so),
     cmocka_unit_test(a_draft_model_is_sent_to_a_job_of_its_own),
     cmocka_unit_test(a_trainer_publishes_a_draft_by_itself),
     cmocka_unit_test(a_head_is_the_embedding_or_its_own),

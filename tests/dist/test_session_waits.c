@@ -210,7 +210,8 @@ static void a_trainers_publish_may_be_repeated(void **state)
     }
     assert_status(DYT_ERR_TIMEOUT, member_publish(&t[0]));
     assert_error_has("the trainer's tensors are not known; 2 of 2 members of "
-                     "the trainer have joined");
+                     "the trainer have joined; rank 1 of the trainer");
+    assert_error_has("has not published");
     assert_int_equal(0, pthread_create(&thread, NULL, publish_it, &t[1]));
     while (member_publish(&t[0]) == DYT_ERR_TIMEOUT) {
     }

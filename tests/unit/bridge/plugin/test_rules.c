@@ -317,14 +317,15 @@ static void missing_tensors_are_listed(void **state)
 
     (void)state;
     assert_ok(dyti_model_build_listed(desc, 2, &model));
-    assert_status(DYT_ERR_LAYOUT,
-                  dyti_replica_check(model, 1u << DYTI_PARAM, member, 2));
+    assert_status(DYT_ERR_LAYOUT, dyti_replica_check(model, 1u << DYTI_PARAM,
+                                                     "replica", member, 2));
     assert_error_has("missing: element [2, 3] of param of a");
     assert_error_has("missing: param of b, [4], is in no row");
     dyti_model_destroy(model);
     assert_ok(dyti_model_build_listed(desc, 1, &model));
     shard[1].box.hi[1] = 4;
-    assert_ok(dyti_replica_check(model, 1u << DYTI_PARAM, member, 2));
+    assert_ok(
+        dyti_replica_check(model, 1u << DYTI_PARAM, "replica", member, 2));
     dyti_model_destroy(model);
 }
 
