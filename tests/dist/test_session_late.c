@@ -202,6 +202,71 @@ static void a_release_that_is_given_up_is_not_done(void **state)
     leave(&t);
 }
 
+/* The manager's last word was the order of a run. */
+static enum dyt_status pause_without_manager(void *arg)
+{
+    struct held_manager *h = arg;
+
+    dyti_session_manager_stop(h->manager);
+    return pthread_join(h->thread, NULL) == 0 ? DYT_OK : DYT_ERR_STATE;
+}
+
+static bool is_held(void *session)
+{
+    uint64_t version;
+
+    return dyt_session_valid(session, &version) == DYT_OK;
+}
+
+/* It dies before it has answered: what was committed is what the call says. */
+static void an_answer_that_is_lost_is_known_here(void **state)
+{
+    const char *folder = session_folder();
+    struct member t, r[2];
+    struct member_call receives[2];
+    struct held_manager h;
+
+    (void)state;
+    describe(&t, folder, DYT_ROLE_TRAINER, 0, 0, 1);
+    t.join.host_manager = 2;
+    for (uint32_t i = 0; i < 2; i++) {
+        describe(&r[i], folder, DYT_ROLE_RECEIVER, 0, i, 2);
+        r[i].version = 1;
+    }
+    r[1].hooked = true;
+    r[1].hooks.pause = pause_without_manager;
+    r[1].hooks.arg = &h;
+    manager_open(&h, t.address);
+    assert_ok(enter(&t));
+    call_start(&receives[0], &r[0], enter);
+    assert_ok(enter(&r[1]));
+    assert_ok(call_end(&receives[0]));
+    t.version = 1;
+    assert_ok(offer(&t));
+    for (uint32_t i = 0; i < 2; i++) {
+        call_start(&receives[i], &r[i], receive);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        until(is_held, r[i].session);
+    }
+    dyti_session_manager_close(h.manager);
+    for (uint32_t i = 0; i < 2; i++) {
+        if (call_end(&receives[i]) != DYT_OK) {
+            fail_msg("rank %u says %s", i, r[i].text);
+        }
+        assert_int_equal(1, version_of(&r[i]));
+    }
+    /* and no more than that */
+    r[0].version = 2;
+    assert_status(DYT_ERR_PEER, receive(&r[0]));
+    assert_status(DYT_ERR_PEER, end_offer(&t));
+    for (uint32_t i = 0; i < 2; i++) {
+        leave(&r[i]);
+    }
+    leave(&t);
+    pthread_mutex_destroy(&h.door);
+}
+
 static void the_longest_time_is_no_time_at_all(void **state)
 {
     const char *folder = session_folder();
@@ -226,6 +291,7 @@ static void the_longest_time_is_no_time_at_all(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_late_answer_is_nobodys),
     cmocka_unit_test(a_release_that_is_given_up_is_not_done),
+    cmocka_unit_test(an_answer_that_is_lost_is_known_here),
     cmocka_unit_test(the_longest_time_is_no_time_at_all),
 };
 DYT_TEST_MAIN(tests)
