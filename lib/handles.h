@@ -56,6 +56,9 @@ enum dyt_status dyti_handle_view(const struct dyt_layout *layout, uint32_t rank,
 enum dyt_status dyti_struct_check(const char *name, uint32_t struct_size,
                                   uint32_t least);
 
+/* DYT_ERR_INVALID: a pointer that a public function wants was not given. */
+enum dyt_status dyti_null_argument(const char *function);
+
 /* A text that grows as a FILE: open, write to *out_file, then finish, which
  * gives the text or frees it where `st` is not DYT_OK. */
 struct dyti_text {

@@ -58,11 +58,13 @@ enum dyt_status dyt_layout_build(const dyt_model *model, const char *spec,
     char *text = NULL;
     enum dyt_status st;
 
-    if (spec == NULL || kinds >> DYTI_KIND_COUNT != 0) {
+    if (model == NULL || spec == NULL || out_layout == NULL) {
+        return dyti_null_argument("dyt_layout_build");
+    }
+    if (kinds >> DYTI_KIND_COUNT != 0) {
         return DYTI_FAIL(DYT_ERR_INVALID,
-                         "a layout needs a spec like \"megatron:tp=8\"; kinds "
-                         "0x%x are below 0x%x",
-                         kinds, 1u << DYTI_KIND_COUNT);
+                         "a layout of kinds 0x%x: they are below 0x%x", kinds,
+                         1u << DYTI_KIND_COUNT);
     }
     st = dyti_layout_spec_parse(spec, &read);
     if (st != DYT_OK) {
@@ -110,12 +112,12 @@ void dyt_layout_destroy(dyt_layout *layout)
 
 uint32_t dyt_layout_world_size(const dyt_layout *layout)
 {
-    return layout->layout->desc.world_size;
+    return layout != NULL ? layout->layout->desc.world_size : 0;
 }
 
 uint64_t dyt_layout_fingerprint(const dyt_layout *layout)
 {
-    return layout->layout->fingerprint;
+    return layout != NULL ? layout->layout->fingerprint : 0;
 }
 
 /* ---- shards -------------------------------------------------------------- */
@@ -152,8 +154,12 @@ enum dyt_status dyt_layout_shard_count(const dyt_layout *layout, uint32_t rank,
                                        uint64_t *out_count)
 {
     const struct dyti_view *view = NULL;
-    enum dyt_status st = dyti_handle_view(layout, rank, &view);
+    enum dyt_status st;
 
+    if (layout == NULL || out_count == NULL) {
+        return dyti_null_argument("dyt_layout_shard_count");
+    }
+    st = dyti_handle_view(layout, rank, &view);
     if (st == DYT_OK) {
         *out_count = view->shard_count;
     }
@@ -183,13 +189,18 @@ static const struct dyti_view_buffer *buffer_at(const struct dyti_view *view,
 enum dyt_status dyt_layout_shard(const dyt_layout *layout, uint32_t rank,
                                  uint64_t index, struct dyt_shard *out)
 {
-    uint32_t size = out->struct_size;
-    struct dyt_shard whole = {.struct_size = size};
+    struct dyt_shard whole = {0};
     const struct dyti_view_buffer *buffer;
     const struct dyti_shard *s;
     const struct dyti_view *view;
-    enum dyt_status st = dyti_struct_check("dyt_shard", size, SHARD_BYTES_0_1);
+    enum dyt_status st;
+    uint32_t size;
 
+    if (layout == NULL || out == NULL) {
+        return dyti_null_argument("dyt_layout_shard");
+    }
+    size = whole.struct_size = out->struct_size;
+    st = dyti_struct_check("dyt_shard", size, SHARD_BYTES_0_1);
     st = st != DYT_OK ? st : dyti_handle_view(layout, rank, &view);
     if (st == DYT_OK && index >= view->shard_count) {
         st = DYTI_FAIL(DYT_ERR_INVALID,
@@ -216,17 +227,18 @@ enum dyt_status dyt_layout_shard(const dyt_layout *layout, uint32_t rank,
 
 enum dyt_status dyt_layout_json(const dyt_layout *layout, char **out_text)
 {
-    const struct dyti_views_show show = {
-        .rank = -1,
-        .tensor = UINT32_MAX,
-        .kind = -1,
-        .spec = layout->spec == NULL ? "list" : layout->spec};
+    struct dyti_views_show show = {
+        .rank = -1, .tensor = UINT32_MAX, .kind = -1, .spec = "list"};
     struct dyti_json json;
     const char *text;
     size_t bytes;
     char *copy;
     enum dyt_status st;
 
+    if (layout == NULL || out_text == NULL) {
+        return dyti_null_argument("dyt_layout_json");
+    }
+    show.spec = layout->spec == NULL ? show.spec : layout->spec;
     dyti_json_init(&json, 2);
     st = dyti_explain_views_json(layout->layout, &show, &json);
     st = st != DYT_OK ? st : dyti_json_finish(&json, &text, &bytes);

@@ -29,9 +29,12 @@ enum dyt_status dyt_model_from_config(const struct dyt_config_pair *pair,
 {
     struct dyti_model *model = NULL;
     struct dyti_arch arch;
-    enum dyt_status st =
-        dyti_config_from_pairs(pair, pair_count, "config", &arch);
+    enum dyt_status st;
 
+    if ((pair == NULL && pair_count > 0) || out_model == NULL) {
+        return dyti_null_argument("dyt_model_from_config");
+    }
+    st = dyti_config_from_pairs(pair, pair_count, "config", &arch);
     st = st != DYT_OK ? st : dyti_model_build(&arch, &model);
     return st != DYT_OK ? st : wrap(model, out_model);
 }
@@ -58,11 +61,16 @@ enum dyt_status dyt_model_create(const struct dyt_tensor *tensor,
                                  size_t tensor_count, dyt_model **out_model)
 {
     /* Rows follow each other at the caller's own size. */
-    size_t step = tensor_count > 0 ? tensor[0].struct_size : 0;
-    struct dyti_listed_desc *desc = calloc(tensor_count + 1, sizeof(*desc));
+    size_t step;
+    struct dyti_listed_desc *desc;
     struct dyti_model *model = NULL;
     enum dyt_status st = DYT_OK;
 
+    if ((tensor == NULL && tensor_count > 0) || out_model == NULL) {
+        return dyti_null_argument("dyt_model_create");
+    }
+    step = tensor_count > 0 ? tensor[0].struct_size : 0;
+    desc = calloc(tensor_count + 1, sizeof(*desc));
     if (desc == NULL) {
         return DYTI_FAIL(DYT_ERR_NOMEM, "%zu tensors", tensor_count);
     }
@@ -87,23 +95,27 @@ void dyt_model_destroy(dyt_model *model)
 
 uint32_t dyt_model_tensor_count(const dyt_model *model)
 {
-    return model->model->tensor_count;
+    return model != NULL ? model->model->tensor_count : 0;
 }
 
 uint64_t dyt_model_elements(const dyt_model *model)
 {
-    return dyti_model_elements(model->model);
+    return model != NULL ? dyti_model_elements(model->model) : 0;
 }
 
 enum dyt_status dyt_model_tensor(const dyt_model *model, uint32_t index,
                                  struct dyt_tensor *out)
 {
-    uint32_t size = out->struct_size;
     struct dyt_tensor whole = {0};
     const struct dyti_tensor *t;
-    enum dyt_status st =
-        dyti_struct_check("dyt_tensor", size, TENSOR_BYTES_0_1);
+    enum dyt_status st;
+    uint32_t size;
 
+    if (model == NULL || out == NULL) {
+        return dyti_null_argument("dyt_model_tensor");
+    }
+    size = out->struct_size;
+    st = dyti_struct_check("dyt_tensor", size, TENSOR_BYTES_0_1);
     if (st != DYT_OK) {
         return st;
     }
@@ -128,8 +140,8 @@ enum dyt_status dyt_model_find(const dyt_model *model, const char *name,
 {
     uint32_t index;
 
-    if (name == NULL) {
-        return DYTI_FAIL(DYT_ERR_INVALID, "a tensor without a name");
+    if (model == NULL || name == NULL || out_index == NULL) {
+        return dyti_null_argument("dyt_model_find");
     }
     index = dyti_model_find_name(model->model, name);
     if (index == UINT32_MAX) {

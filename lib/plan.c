@@ -115,6 +115,9 @@ enum dyt_status dyt_plan_build(const dyt_layout *from, const dyt_layout *to,
                                                             params->struct_size,
                                                             PARAMS_BYTES_0_1);
 
+    if (st == DYT_OK && (from == NULL || to == NULL || out_plan == NULL)) {
+        st = dyti_null_argument("dyt_plan_build");
+    }
     if (st != DYT_OK) {
         return st;
     }
@@ -153,15 +156,21 @@ static uint64_t most(uint64_t a, uint64_t b)
 enum dyt_status dyt_plan_totals(const dyt_plan *plan,
                                 struct dyt_plan_figures *out)
 {
-    const struct dyti_traffic *t = plan->traffic;
-    const struct dyti_bound *in = &t->bounds.term[DYTI_TERM_RANK_IN];
-    const struct dyti_bound *away = &t->bounds.term[DYTI_TERM_RANK_OUT];
-    uint32_t size = out->struct_size;
-    struct dyt_plan_figures whole = {.struct_size = size,
-                                     .fingerprint = t->fingerprint};
-    enum dyt_status st =
-        dyti_struct_check("dyt_plan_figures", size, TOTALS_BYTES_0_1);
+    struct dyt_plan_figures whole = {0};
+    const struct dyti_bound *in, *away;
+    const struct dyti_traffic *t;
+    enum dyt_status st;
+    uint32_t size;
 
+    if (plan == NULL || out == NULL) {
+        return dyti_null_argument("dyt_plan_totals");
+    }
+    t = plan->traffic;
+    in = &t->bounds.term[DYTI_TERM_RANK_IN];
+    away = &t->bounds.term[DYTI_TERM_RANK_OUT];
+    size = whole.struct_size = out->struct_size;
+    whole.fingerprint = t->fingerprint;
+    st = dyti_struct_check("dyt_plan_figures", size, TOTALS_BYTES_0_1);
     if (st != DYT_OK) {
         return st;
     }
@@ -179,9 +188,14 @@ enum dyt_status dyt_plan_totals(const dyt_plan *plan,
 enum dyt_status dyt_plan_traffic(const dyt_plan *plan, uint64_t *out_bytes,
                                  size_t capacity)
 {
-    const struct dyti_traffic *t = plan->traffic;
-    size_t world = t->world_size;
+    const struct dyti_traffic *t;
+    size_t world;
 
+    if (plan == NULL || out_bytes == NULL) {
+        return dyti_null_argument("dyt_plan_traffic");
+    }
+    t = plan->traffic;
+    world = t->world_size;
     if (capacity < world * world) {
         return DYTI_FAIL(DYT_ERR_INVALID,
                          "room for %zu numbers; %zu ranks need %zu", capacity,
@@ -199,8 +213,12 @@ enum dyt_status dyt_plan_traffic(const dyt_plan *plan, uint64_t *out_bytes,
 enum dyt_status dyt_plan_text(const dyt_plan *plan, char **out_text)
 {
     struct dyti_text text;
-    enum dyt_status st = dyti_text_open(&text);
+    enum dyt_status st;
 
+    if (plan == NULL || out_text == NULL) {
+        return dyti_null_argument("dyt_plan_text");
+    }
+    st = dyti_text_open(&text);
     st = st != DYT_OK ? st : dyti_explain_traffic(plan->traffic, text.file);
     return dyti_text_finish(&text, st, out_text);
 }

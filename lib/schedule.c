@@ -56,6 +56,9 @@ enum dyt_status dyt_schedule_build(const dyt_plan *plan,
     if (st == DYT_OK && params != NULL && params->strategy != NULL) {
         st = dyti_strategy_by_name(params->strategy, &ops);
     }
+    if (st == DYT_OK && (plan == NULL || out_schedule == NULL)) {
+        st = dyti_null_argument("dyt_schedule_build");
+    }
     if (st != DYT_OK) {
         return st;
     }
@@ -86,15 +89,18 @@ void dyt_schedule_destroy(dyt_schedule *schedule)
 enum dyt_status dyt_schedule_totals(const dyt_schedule *schedule,
                                     struct dyt_schedule_figures *out)
 {
-    uint32_t size = out->struct_size;
-    struct dyt_schedule_figures whole = {
-        .struct_size = size,
-        .rounds = schedule->pieces.round_count,
-        .messages = schedule->messages,
-        .over_load = dyti_pieces_ratio(&schedule->pieces)};
-    enum dyt_status st =
-        dyti_struct_check("dyt_schedule_figures", size, TOTALS_BYTES_0_1);
+    struct dyt_schedule_figures whole = {0};
+    enum dyt_status st;
+    uint32_t size;
 
+    if (schedule == NULL || out == NULL) {
+        return dyti_null_argument("dyt_schedule_totals");
+    }
+    size = whole.struct_size = out->struct_size;
+    whole.rounds = schedule->pieces.round_count;
+    whole.messages = schedule->messages;
+    whole.over_load = dyti_pieces_ratio(&schedule->pieces);
+    st = dyti_struct_check("dyt_schedule_figures", size, TOTALS_BYTES_0_1);
     if (st == DYT_OK) {
         memcpy(out, &whole, size < sizeof(whole) ? size : sizeof(whole));
     }
@@ -123,8 +129,12 @@ enum dyt_status dyt_schedule_text(const dyt_schedule *schedule, char **out_text)
 {
     struct dyti_busiest busiest = {0};
     struct dyti_text text;
-    enum dyt_status st = dyti_text_open(&text);
+    enum dyt_status st;
 
+    if (schedule == NULL || out_text == NULL) {
+        return dyti_null_argument("dyt_schedule_text");
+    }
+    st = dyti_text_open(&text);
     st = st != DYT_OK
              ? st
              : dyti_busiest_of_flows(&schedule->plan->cluster, schedule->flow,

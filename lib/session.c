@@ -266,10 +266,9 @@ enum dyt_status dyt_session_join(const struct dyt_session_params *params,
                                  dyt_session **out_session)
 {
     struct dyt_session *s = NULL;
-    enum dyt_status st =
-        params == NULL || out_session == NULL
-            ? DYTI_FAIL(DYT_ERR_INVALID, "dyt_session_join: a NULL argument")
-            : make_session(&s);
+    enum dyt_status st = params == NULL || out_session == NULL
+                             ? dyti_null_argument("dyt_session_join")
+                             : make_session(&s);
 
     if (st != DYT_OK) {
         return st;

@@ -9,7 +9,7 @@ enum dyt_status dyti_session_enter(struct dyt_session *s, const char *function)
     enum dyt_status st = DYT_OK;
 
     if (s == NULL) {
-        return dyti_session_null(function);
+        return dyti_null_argument(function);
     }
     if (s->pid != (uint32_t)getpid()) {
         /* its lock may be held by a thread that is not here */

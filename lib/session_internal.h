@@ -26,6 +26,7 @@
 
 #include "control/hub.h"
 #include "lib/device_sets.h"
+#include "lib/handles.h"
 #include "lib/link.h"
 #include "lib/manager.h"
 #include "lib/mirror.h"
@@ -262,7 +263,6 @@ int64_t dyti_session_until(const struct dyt_session *s, int64_t deadline_ns);
 enum dyt_status dyti_session_wait(
     struct dyt_session *s, int64_t until, bool ends_at_interrupt,
     bool (*is_over)(struct dyt_session *s, void *arg), void *arg);
-enum dyt_status dyti_session_null(const char *function);
 void dyti_session_wake(struct dyt_session *s);
 /* Is the next answer of this kind one of a call that was given up? */
 bool dyti_session_is_late(struct dyt_session *s, enum dyti_call_kind kind);

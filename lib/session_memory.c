@@ -20,7 +20,7 @@ static enum dyt_status set_hooks(struct dyt_session *s,
     enum dyt_status st;
 
     if (hooks == NULL) {
-        return dyti_session_null("dyt_session_set_hooks");
+        return dyti_null_argument("dyt_session_set_hooks");
     }
     st = dyti_struct_check("dyt_session_hooks", hooks->struct_size,
                            offsetof(struct dyt_session_hooks, restore) +

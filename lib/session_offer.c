@@ -156,7 +156,7 @@ static enum dyt_status offer(struct dyt_session *s,
     enum dyt_status st;
 
     if (params == NULL || out_ticket == NULL) {
-        return dyti_session_null("dyt_session_offer");
+        return dyti_null_argument("dyt_session_offer");
     }
     t = calloc(1, sizeof(*t));
     if (t == NULL) {
@@ -247,7 +247,7 @@ enum dyt_status dyt_ticket_wait(dyt_ticket *t, int64_t deadline_ns)
     enum dyt_status st;
 
     if (t == NULL) {
-        return dyti_session_null("dyt_ticket_wait");
+        return dyti_null_argument("dyt_ticket_wait");
     }
     s = t->session;
     if (s == NULL) {
@@ -267,7 +267,7 @@ enum dyt_status dyt_ticket_done(dyt_ticket *t)
     enum dyt_status st;
 
     if (t == NULL) {
-        return dyti_session_null("dyt_ticket_done");
+        return dyti_null_argument("dyt_ticket_done");
     }
     s = t->session;
     if (s == NULL) {
@@ -312,7 +312,7 @@ enum dyt_status dyt_ticket_cancel(dyt_ticket *t)
     enum dyt_status st;
 
     if (t == NULL) {
-        return dyti_session_null("dyt_ticket_cancel");
+        return dyti_null_argument("dyt_ticket_cancel");
     }
     s = t->session;
     if (s == NULL) {

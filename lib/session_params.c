@@ -36,21 +36,42 @@ static uint32_t at_least_one(uint32_t size)
     return size == 0 ? 1 : size;
 }
 
+/* Numbers that stand for something. */
+static enum dyt_status check_choices(const struct dyt_session_params *p)
+{
+    const struct {
+        const char *name, *values;
+        uint32_t value, last;
+    } choice[] = {
+        {"role", "enum dyt_role", p->role, DYT_ROLE_RECEIVER},
+        {"commit", "enum dyt_commit_mode", p->commit, DYT_COMMIT_IN_PLACE},
+        {"memory", "enum dyt_memory_mode", p->memory, DYT_MEMORY_MAPPED},
+        {"verify", "enum dyt_verify", p->verify, DYT_VERIFY_OFF},
+        {"policy", "enum dyt_policy", p->policy, DYT_POLICY_QUORUM},
+        {"host_manager", "as it is needed, always, never", p->host_manager, 2}};
+
+    for (size_t i = 0; i < sizeof(choice) / sizeof(choice[0]); i++) {
+        if (choice[i].value > choice[i].last) {
+            return DYTI_FAIL(DYT_ERR_CONFIG, "%s %u: give 0 to %u (%s)",
+                             choice[i].name, choice[i].value, choice[i].last,
+                             choice[i].values);
+        }
+    }
+    return DYT_OK;
+}
+
 static enum dyt_status check_params(const struct dyt_session_params *p)
 {
+    enum dyt_status st;
+
     if (!is_job_name(p->job)) {
         return DYTI_FAIL(DYT_ERR_CONFIG,
                          "job \"%.80s\": give 1 to 63 letters, digits, _ . -",
                          p->job != NULL ? p->job : "");
     }
-    if (p->role > DYT_ROLE_RECEIVER || p->commit > DYT_COMMIT_IN_PLACE ||
-        p->memory > DYT_MEMORY_MAPPED || p->verify > DYT_VERIFY_OFF ||
-        p->policy > DYT_POLICY_QUORUM || p->host_manager > 2) {
-        return DYTI_FAIL(DYT_ERR_CONFIG,
-                         "role %u, commit %u, memory %u, verify %u, policy %u, "
-                         "host_manager %u: one is none of its values",
-                         p->role, p->commit, p->memory, p->verify, p->policy,
-                         p->host_manager);
+    st = check_choices(p);
+    if (st != DYT_OK) {
+        return st;
     }
     if (p->commit == DYT_COMMIT_DOUBLE && p->memory != DYT_MEMORY_MAPPED) {
         return DYTI_FAIL(DYT_ERR_CONFIG,

@@ -197,7 +197,7 @@ static enum dyt_status publish(struct dyt_session *s,
     enum dyt_status st = DYT_OK;
 
     if (view == NULL) {
-        return dyti_session_null("dyt_session_publish");
+        return dyti_null_argument("dyt_session_publish");
     }
     pthread_mutex_lock(&s->lock);
     if (s->published) {

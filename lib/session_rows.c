@@ -182,7 +182,7 @@ static enum dyt_status find_row(struct dyt_session *s, const char *function,
         return st;
     }
     if (out_data == NULL) {
-        st = dyti_session_null(function);
+        st = dyti_null_argument(function);
     } else {
         pthread_mutex_lock(&s->lock);
         st = dyti_session_check_row(s, row);

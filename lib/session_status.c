@@ -81,7 +81,7 @@ enum dyt_status dyt_job_status(const char *address, const char *key,
     enum dyt_status st;
 
     if (address == NULL || out_json == NULL) {
-        return DYTI_FAIL(DYT_ERR_INVALID, "dyt_job_status: a NULL argument");
+        return dyti_null_argument("dyt_job_status");
     }
     st = dyti_address_parse(address, NULL, &hub.address);
     st = st != DYT_OK ? st : dyti_hub_client_open(&hub, &client);

@@ -36,11 +36,6 @@ enum dyt_status dyti_session_wait(
     return DYT_OK;
 }
 
-enum dyt_status dyti_session_null(const char *function)
-{
-    return DYTI_FAIL(DYT_ERR_INVALID, "%s: a NULL argument", function);
-}
-
 void dyti_session_wake(struct dyt_session *s)
 {
     (void)!write(s->wake_fd, &(uint64_t){1}, sizeof(uint64_t));

@@ -21,6 +21,11 @@ enum dyt_status dyti_struct_check(const char *name, uint32_t struct_size,
                            name, struct_size, least, name);
 }
 
+enum dyt_status dyti_null_argument(const char *function)
+{
+    return DYTI_FAIL(DYT_ERR_INVALID, "%s: a NULL argument", function);
+}
+
 enum dyt_status dyti_text_open(struct dyti_text *text)
 {
     *text = (struct dyti_text){0};

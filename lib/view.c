@@ -176,6 +176,9 @@ enum dyt_status dyt_layout_from_views(const dyt_model *model,
     struct dyti_view *own;
     enum dyt_status st = DYT_OK;
 
+    if (model == NULL || view == NULL || out_layout == NULL) {
+        return dyti_null_argument("dyt_layout_from_views");
+    }
     if (world_size == 0 || world_size > UINT32_MAX / 2) {
         return DYTI_FAIL(DYT_ERR_INVALID, "views of %u ranks", world_size);
     }

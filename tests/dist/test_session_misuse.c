@@ -164,6 +164,40 @@ static void a_place_is_looked_at_before_it_is_asked_for(void **state)
     leave(&m);
 }
 
+static void a_choice_is_one_of_its_own(void **state)
+{
+    struct {
+        uint32_t *value;
+        const char *says;
+    } wrong[6];
+    const char *folder = session_folder();
+    struct member m;
+
+    (void)state;
+    describe(&m, folder, DYT_ROLE_TRAINER, 0, 0, 1);
+    wrong[0].value = &m.join.role;
+    wrong[0].says = "role 7: give 0 to 1 (enum dyt_role)";
+    wrong[1].value = &m.join.commit;
+    wrong[1].says = "commit 7: give 0 to 2";
+    wrong[2].value = &m.join.memory;
+    wrong[2].says = "memory 7: give 0 to 1";
+    wrong[3].value = &m.join.verify;
+    wrong[3].says = "verify 7: give 0 to 2";
+    wrong[4].value = &m.join.policy;
+    wrong[4].says = "policy 7: give 0 to 2";
+    wrong[5].value = &m.join.host_manager;
+    wrong[5].says = "host_manager 7: give 0 to 2 (as it is needed";
+    for (uint32_t i = 0; i < 6; i++) {
+        uint32_t before = *wrong[i].value;
+
+        *wrong[i].value = 7;
+        assert_status(DYT_ERR_CONFIG, dyt_session_join(&m.join, &m.session));
+        assert_error_has(wrong[i].says);
+        *wrong[i].value = before;
+    }
+    leave(&m);
+}
+
 static void an_attribute_has_a_name(void **state)
 {
     const struct dyt_attribute attribute[2] = {{"head_dim", 64}, {NULL, 3}};
@@ -365,6 +399,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(rows_do_not_lie_over_each_other),
     cmocka_unit_test(rows_may_be_longer_than_ours),
     cmocka_unit_test(a_place_is_looked_at_before_it_is_asked_for),
+    cmocka_unit_test(a_choice_is_one_of_its_own),
     cmocka_unit_test(an_attribute_has_a_name),
     cmocka_unit_test(a_deadline_says_what_was_missing),
     cmocka_unit_test(a_jobs_name_goes_with_its_last_member),
