@@ -205,10 +205,10 @@ static void a_release_that_is_given_up_is_not_done(void **state)
 /* The manager's last word was the order of a run. */
 static enum dyt_status pause_without_manager(void *arg)
 {
-    struct held_manager *h = arg;
+    struct manager_thread *manager = arg;
 
-    dyti_session_manager_stop(h->manager);
-    return pthread_join(h->thread, NULL) == 0 ? DYT_OK : DYT_ERR_STATE;
+    dyti_session_manager_stop(manager->manager);
+    return pthread_join(manager->thread, NULL) == 0 ? DYT_OK : DYT_ERR_STATE;
 }
 
 static bool is_held(void *session)
@@ -224,7 +224,7 @@ static void an_answer_that_is_lost_is_known_here(void **state)
     const char *folder = session_folder();
     struct member t, r[2];
     struct member_call receives[2];
-    struct held_manager h;
+    struct manager_thread manager;
 
     (void)state;
     describe(&t, folder, DYT_ROLE_TRAINER, 0, 0, 1);
@@ -235,8 +235,9 @@ static void an_answer_that_is_lost_is_known_here(void **state)
     }
     r[1].hooked = true;
     r[1].hooks.pause = pause_without_manager;
-    r[1].hooks.arg = &h;
-    manager_open(&h, t.address);
+    r[1].hooks.arg = &manager;
+    manager_start(&manager,
+                  &(struct dyti_manager_params){.address = t.address});
     assert_ok(enter(&t));
     call_start(&receives[0], &r[0], enter);
     assert_ok(enter(&r[1]));
@@ -249,7 +250,7 @@ static void an_answer_that_is_lost_is_known_here(void **state)
     for (uint32_t i = 0; i < 2; i++) {
         until(is_held, r[i].session);
     }
-    dyti_session_manager_close(h.manager);
+    dyti_session_manager_close(manager.manager);
     for (uint32_t i = 0; i < 2; i++) {
         if (call_end(&receives[i]) != DYT_OK) {
             fail_msg("rank %u says %s", i, r[i].text);
@@ -264,7 +265,6 @@ static void an_answer_that_is_lost_is_known_here(void **state)
         leave(&r[i]);
     }
     leave(&t);
-    pthread_mutex_destroy(&h.door);
 }
 
 static void the_longest_time_is_no_time_at_all(void **state)
