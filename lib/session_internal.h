@@ -121,6 +121,7 @@ struct dyt_session {
     int manager_fd; /* pidfd of the manager, where it is another process of this
                        host; -1 */
     int watch_fd;   /* epoll: both */
+    int64_t manager_ended_ns; /* when the service saw that; 0: it has not */
 
     pthread_mutex_t lock; /* of everything below */
     pthread_cond_t changed;

@@ -306,6 +306,9 @@ enum dyt_status dyti_hub_client_wait(struct dyti_hub_client *client, int fd,
     if (item[0].revents != 0) { /* what came before the connection was lost */
         st = take(client, out_frame);
     }
+    if (st == DYT_PENDING && item[1].revents != 0) { /* or since that look */
+        st = take(client, out_frame);
+    }
     if (st == DYT_PENDING && item[1].revents != 0) {
         enum dyt_status heard = read_monitor(client);
 
