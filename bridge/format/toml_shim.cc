@@ -170,11 +170,79 @@ bool copy_node(const toml::node &from, dyti_toml *to, dyti_toml_error *error)
     return true;
 }
 
+/* Where the string or comment ends that begins at `at`; `at`: none does.  One
+ * without an end goes to the end, and is the parser's to refuse. */
+size_t end_of_text(std::string_view text, size_t at)
+{
+    const char quote = text[at];
+    size_t width = 1;
+
+    if (quote == '#') {
+        return std::min(text.find('\n', at), text.size());
+    }
+    if (quote != '"' && quote != '\'') {
+        return at;
+    }
+    if (text.substr(at, 3) == (quote == '"' ? "\"\"\"" : "'''")) {
+        width = 3; /* over lines */
+    }
+
+    const std::string_view last = text.substr(at, width);
+
+    at += width;
+    while (at < text.size() && (width == 3 || text[at] != '\n')) {
+        if (text.substr(at, width) == last) {
+            return at + width;
+        }
+        at += quote == '"' && text[at] == '\\' ? 2 : 1;
+    }
+    return std::min(at, text.size());
+}
+
+/* The parser makes a table of each part of a dotted key, one in the other, and
+ * frees them by recursion, for which no stack is deep enough; of brackets it
+ * has a limit of its own.  A number has at most one dot. */
+bool has_endless_key(std::string_view text, dyti_toml_error *error)
+{
+    const uint32_t most = 32; /* parts; a setting of ours has 5 */
+    uint32_t line = 1, dots = 0;
+    size_t line_start = 0;
+
+    for (size_t at = 0; at < text.size();) {
+        const size_t end = end_of_text(text, at);
+
+        for (size_t i = at; i < end; i++) {
+            line += text[i] == '\n';
+            line_start = text[i] == '\n' ? i + 1 : line_start;
+        }
+        if (end > at) {
+            at = end;
+            continue;
+        }
+        dots += text[at] == '.';
+        if (std::strchr("=,[]{}\n", text[at]) != nullptr) {
+            dots = 0; /* also at a NUL */
+        }
+        if (dots >= most) {
+            set_error(error, "a key of more than 32 parts", line,
+                      static_cast<uint32_t>(at - line_start + 1));
+            return true;
+        }
+        line += text[at] == '\n';
+        line_start = text[at] == '\n' ? at + 1 : line_start;
+        at++;
+    }
+    return false;
+}
+
 } // namespace
 
 extern "C" int dyti_toml_shim_parse(const char *text, size_t text_bytes,
                                     dyti_toml *root, dyti_toml_error *error)
 {
+    if (has_endless_key(std::string_view(text, text_bytes), error)) {
+        return -1;
+    }
     try {
         const toml::table table =
             toml::parse(std::string_view(text, text_bytes));

@@ -42,11 +42,12 @@ static enum dyt_status count_tensors(const struct dyti_arch *arch,
         count += !dyti_slot_rule(arch, (enum dyti_slot)slot)->layered &&
                  dyti_slot_present(arch, (enum dyti_slot)slot, -1);
     }
-    if (over || count > UINT32_MAX / 4) {
+    if (over || count > DYTI_MAX_TENSORS) {
         return DYTI_FAIL(DYT_ERR_OVERFLOW,
-                         "num_hidden_layers %lld: the model has more than %u "
-                         "tensors",
-                         (long long)arch->layers, UINT32_MAX / 4);
+                         "num_hidden_layers %lld, num_experts %lld: the model "
+                         "has more than %u tensors",
+                         (long long)arch->layers, (long long)arch->moe.count,
+                         DYTI_MAX_TENSORS);
     }
     *out_count = (uint32_t)count;
     return DYT_OK;

@@ -80,6 +80,10 @@ enum dyti_slot {
 };
 
 #define DYTI_MAX_SEGMENTS 4u
+/* Of a model by its numbers: fifteen times those of the largest that is known
+ * (61 layers of 384 experts).  A number that is wrong is not worth gigabytes.
+ */
+#define DYTI_MAX_TENSORS (1u << 20)
 
 /* A run of the cut axis with one rule: a fused QKV has three, a plain tensor
  * one that covers the whole axis. */

@@ -97,6 +97,58 @@ static void deep_nesting_is_refused(void **state)
     assert_status(DYT_ERR_CONFIG, parse(text, &root));
 }
 
+/* Which the parser makes as many tables of, and cannot free. */
+static void a_key_of_endless_parts_is_refused(void **state)
+{
+    static const struct {
+        const char *before, *place;
+    } way[] = {{"x = 1\n[", "t.toml:2:65: a key of more than 32 parts"},
+               {"x = 1.5\n", "t.toml:2:64: a key of more than 32 parts"},
+               {"x = {", "t.toml:1:69: a key of more than 32 parts"},
+               {"[x] # \"\n[[", "t.toml:2:66: a key of more than 32 parts"},
+               {"s = '''\n'''\n", "t.toml:3:64: a key of more than"}};
+    const size_t parts = 200000;
+    char *text = malloc(2 * parts + 64);
+
+    (void)state;
+    assert_non_null(text);
+    for (size_t i = 0; i < DYT_TEST_COUNT(way); i++) {
+        size_t at = strlen(way[i].before);
+        struct dyti_toml root = {0};
+
+        memcpy(text, way[i].before, at);
+        for (size_t p = 0; p < parts; p++) {
+            memcpy(text + at + 2 * p, "a.", 2);
+        }
+        memcpy(text + at + 2 * parts, "a] = 1\n", 8);
+        assert_status(DYT_ERR_CONFIG, parse(text, &root));
+        assert_error_has(way[i].place);
+    }
+    free(text);
+}
+
+/* Dots are no parts in strings, in comments, or of numbers. */
+static void dots_are_not_parts_everywhere(void **state)
+{
+    static const char dots[] = "........................................";
+    char text[1000];
+    struct dyti_toml root = {0};
+    size_t at;
+
+    (void)state;
+    at = (size_t)snprintf(
+        text, sizeof(text),
+        "# %s\n\"%s\" = '%s'\nm = \"\"\"\\\"\n%s\"\"\"\nn = '''\n%s'''\nl = [",
+        dots, dots, dots, dots, dots);
+    for (int i = 0; i < 40; i++) {
+        at += (size_t)snprintf(text + at, sizeof(text) - at, "1.5,\n");
+    }
+    snprintf(text + at, sizeof(text) - at, "]\n");
+    assert_ok(parse(text, &root));
+    assert_int_equal(4, root.child_count); /* "…", m, n, l */
+    dyti_toml_fini(&root);
+}
+
 static void files(void **state)
 {
     char path[300];
@@ -120,6 +172,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(children_are_in_file_order),
     cmocka_unit_test(mistakes_have_a_place),
     cmocka_unit_test(deep_nesting_is_refused),
+    cmocka_unit_test(a_key_of_endless_parts_is_refused),
+    cmocka_unit_test(dots_are_not_parts_everywhere),
     cmocka_unit_test(files),
 };
 DYT_TEST_MAIN(tests)

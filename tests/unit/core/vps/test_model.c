@@ -288,6 +288,7 @@ static void impossible_sizes_are_refused_by_name(void **state)
         {DYT_ARCH(DYTI_LLAMA, 5, 4, 0, 2, 1, 2, 3, .tied = false), DYT_ERR_INVALID, "num_hidden_layers"},
         {DYT_ARCH(DYTI_LLAMA, 5, 4, 1, 5, 2, 2, 3, .tied = false), DYT_ERR_INVALID, "does not divide"},
         {DYT_ARCH(DYTI_LLAMA, 5, 4, 1LL << 40, 2, 1, 2, 3, .tied = false), DYT_ERR_OVERFLOW, "num_hidden_layers"},
+        {DYT_ARCH(DYTI_LLAMA, 5, 4, 120000, 2, 1, 2, 3, .tied = false), DYT_ERR_OVERFLOW, "1048576 tensors"},
         {DYT_ARCH(DYTI_LLAMA, 5, 4, 1000000000, 2, 1, 2, 3, .tied = false), DYT_ERR_OVERFLOW, "tensors"},
         {DYT_ARCH(DYTI_LLAMA, 5, 4, 1, 1 << 20, 1, 1 << 20, 3, .tied = false), DYT_ERR_OVERFLOW, "heads"},
         {DYT_ARCH(DYTI_LLAMA, 1 << 29, 1 << 29, 1, 2, 1, 2, 3, .tied = false), DYT_ERR_OVERFLOW, "parameters"},
